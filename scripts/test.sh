@@ -11,7 +11,7 @@
 #   fuzz                each fuzz target for seconds, the same inputs each time
 #   cgroup2             a node on a stock kernel
 #
-#   THREADS=12          integration tests at a time: they wait most of the time, and what is scarce has a semaphore
+#   THREADS=24          integration tests at a time: they wait most of the time, and what is scarce has a semaphore
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -47,13 +47,13 @@ for name in "$@"; do
       step crates cargo test "${workspace[@]}" "${own[@]}" --no-fail-fast
       step documentation cargo test "${workspace[@]}" --doc --no-fail-fast
       ;;
-    integration) step integration "${integration[@]}" --test-threads="${THREADS:-12}" ;;
+    integration) step integration "${integration[@]}" --test-threads="${THREADS:-24}" ;;
     full)
       export SWEEP=all OPENSTACK=all
       step ignored cargo test "${workspace[@]}" "${own[@]}" --no-fail-fast -- --ignored
-      step full "${integration[@]}" --test-threads="${THREADS:-12}" --include-ignored
+      step full "${integration[@]}" --test-threads="${THREADS:-24}" --include-ignored
       ;;
-    oldest-kubernetes) step oldest-kubernetes env KUBERNETES=1.33 "${integration[@]}" --test-threads="${THREADS:-12}" ;;
+    oldest-kubernetes) step oldest-kubernetes env KUBERNETES=1.33 "${integration[@]}" --test-threads="${THREADS:-24}" ;;
     tools) step tools cargo test --locked -p demo -p bench ;;
     fuzz) step fuzz env FUZZ_SEED=1 scripts/fuzz.sh 1 ;;
     cgroup2) step cgroup2 scripts/cgroup2.sh ;;

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 
 use crate::slots::{self, Slot};
+use crate::wait::TIMEOUT;
 
 pub use network::{PrivateNetwork, Server};
 pub use node::{Iptables, Node, Output, Process};
@@ -132,18 +133,14 @@ impl Lab {
     }
 }
 
-/// Polls `met` until it is true.
+/// Polls until a condition is met; an error ends it immediately.
 ///
 /// # Errors
-/// After `deadline`, with `what` was waited for; or the first error of `met`.
-pub fn wait_until(
-    what: &str,
-    deadline: Duration,
-    mut met: impl FnMut() -> anyhow::Result<bool>,
-) -> anyhow::Result<()> {
-    let end = Instant::now() + deadline;
+/// It is not met within [`TIMEOUT`]; or what the poll failed with.
+pub fn wait_until(what: &str, mut met: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let end = Instant::now() + TIMEOUT;
     while !met()? {
-        ensure!(Instant::now() < end, "timed out after {deadline:?}: {what}");
+        ensure!(Instant::now() < end, "still waiting for {what} after {TIMEOUT:?}");
         // Short compared with what is waited for (processes, neighbour entries), long compared with the cost of a poll.
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -203,14 +200,13 @@ mod tests {
         let (left, right) = (&["10.0.0.1/24", "10.0.0.7/24"], &["10.0.0.2/24"]);
         lab.link(Port::new(&a, "eth0", left), Port::new(&b, "eth0", right)).unwrap();
         // A link takes a moment to come up.
-        wait_until("the link is up", Duration::from_secs(5), || a.pings("10.0.0.2")).unwrap();
+        wait_until("the link is up", || a.pings("10.0.0.2")).unwrap();
         assert!(!a.pings("10.0.0.3").unwrap(), "no node has this address");
         assert_eq!(a.seen_by("10.0.0.2", 80).unwrap(), None, "there is no listener");
         let server = b.listen("10.0.0.2", 80).unwrap();
         assert_eq!(a.seen_by("10.0.0.2", 80).unwrap().as_deref(), Some("10.0.0.1"));
         drop(server);
-        wait_until("the server is gone", Duration::from_secs(5), || Ok(a.seen_by("10.0.0.2", 80)?.is_none()))
-            .unwrap();
+        wait_until("the server is gone", || Ok(a.seen_by("10.0.0.2", 80)?.is_none())).unwrap();
     }
 
     #[test]
@@ -270,6 +266,6 @@ mod tests {
         };
         assert!(inside().unwrap(), "the child's processes are visible to this test");
         owner.kill().unwrap();
-        wait_until("no process is left in the namespace", Duration::from_secs(5), || Ok(!inside()?)).unwrap();
+        wait_until("no process is left in the namespace", || Ok(!inside()?)).unwrap();
     }
 }

@@ -290,9 +290,9 @@ mod tests {
     #[tokio::test]
     async fn lines_are_found_and_the_exit_is_reported() {
         let program = shell("echo one; echo two >&2; exit 7");
-        program.wait_for_line(|line| line == "two", Duration::from_secs(5)).await.unwrap();
-        assert_eq!(program.wait_exit(Duration::from_secs(5)).await.unwrap().code(), Some(7));
-        let error = program.wait_for_line(|line| line == "three", Duration::from_secs(5)).await.unwrap_err();
+        program.wait_for_line(|line| line == "two", crate::wait::TIMEOUT).await.unwrap();
+        assert_eq!(program.wait_exit(crate::wait::TIMEOUT).await.unwrap().code(), Some(7));
+        let error = program.wait_for_line(|line| line == "three", crate::wait::TIMEOUT).await.unwrap_err();
         assert!(error.to_string().contains("| one"), "{error}");
         assert!(program.signal(Signal::SIGTERM).is_err());
     }
@@ -302,12 +302,12 @@ mod tests {
         let program = shell(
             "trap 'echo caught; exit 0' TERM; echo ready ${CARGO_MANIFEST_DIR-clean}; while :; do sleep 0.01; done",
         );
-        program.wait_for_line(|line| line == "ready clean", Duration::from_secs(5)).await.unwrap();
+        program.wait_for_line(|line| line == "ready clean", crate::wait::TIMEOUT).await.unwrap();
         program.pause().unwrap();
         program.signal(Signal::SIGTERM).unwrap();
         assert!(program.wait_exit(Duration::from_millis(50)).await.is_err());
         program.resume().unwrap();
-        assert!(program.wait_exit(Duration::from_secs(5)).await.unwrap().success());
+        assert!(program.wait_exit(crate::wait::TIMEOUT).await.unwrap().success());
         assert_eq!(program.output().lines(), ["ready clean", "caught"]);
     }
 

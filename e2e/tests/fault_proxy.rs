@@ -9,14 +9,10 @@ mod tls;
 mod watches;
 mod writes;
 
-use std::time::Duration;
-
 use e2e::fault_proxy::{FaultProxy, Upstream};
+use e2e::wait::TIMEOUT;
 
 use server::Server;
-
-/// Nothing here takes a second; the rest is for a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server and a proxy of the Kubernetes flavour before it.
 async fn env() -> (Server, FaultProxy) {

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
@@ -330,11 +329,15 @@ impl Process {
     /// Waits until it has printed `text` (to standard output or error).
     ///
     /// # Errors
-    /// When it has not after `deadline`, with what it printed instead.
-    pub fn wait_for(&self, text: &str, deadline: Duration) -> anyhow::Result<()> {
-        let printed = || self.stdout.so_far() + &self.stderr.so_far();
-        wait_until(&format!("it prints {text:?}"), deadline, || Ok(printed().contains(text)))
-            .with_context(|| format!("it printed {:?}", printed()))
+    /// When it does not within [`crate::wait::TIMEOUT`], with what it printed instead.
+    pub fn wait_for(&self, text: &str) -> anyhow::Result<()> {
+        wait_until(&format!("it prints {text:?}"), || Ok(self.printed().contains(text)))
+            .with_context(|| format!("it printed {:?}", self.printed()))
+    }
+
+    /// What it has printed so far, to standard output and to standard error.
+    pub fn printed(&self) -> String {
+        self.stdout.so_far() + &self.stderr.so_far()
     }
 
     /// Waits for its end.

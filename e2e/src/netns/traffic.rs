@@ -120,7 +120,7 @@ impl Node {
     /// Waits until a [`Listener`] sees this node come from `expected`.
     ///
     /// # Errors
-    /// When it does not within 10 s: neighbour entries need up to 3 s to be updated after a change.
+    /// When it does not within [`crate::wait::TIMEOUT`]: neighbour entries need up to 3 s to be updated after a change.
     pub fn wait_seen_as(&self, expected: &str, address: &str, port: u16) -> Result<()> {
         self.wait_seen_by(Transport::Tcp, expected, address, port)
     }
@@ -131,16 +131,12 @@ impl Node {
     /// As [`Node::wait_seen_as`].
     pub fn wait_seen_by(&self, transport: Transport, expected: &str, address: &str, port: u16) -> Result<()> {
         let mut last = None;
-        wait_until(
-            &format!("{address}:{port} sees {} as {expected}", self.name()),
-            Duration::from_secs(10),
-            || {
-                let meeting = self.meets(transport, address, port)?.0;
-                let met = meeting == Meeting::SeenAs(expected.to_owned());
-                last = Some(meeting);
-                Ok(met)
-            },
-        )
+        wait_until(&format!("{address}:{port} sees {} as {expected}", self.name()), || {
+            let meeting = self.meets(transport, address, port)?.0;
+            let met = meeting == Meeting::SeenAs(expected.to_owned());
+            last = Some(meeting);
+            Ok(met)
+        })
         .with_context(|| format!("last: {last:?}"))
     }
 
@@ -157,7 +153,7 @@ impl Listener {
     /// Waits until it listens.
     ///
     /// # Errors
-    /// When it does not within 5 s.
+    /// When it does not within [`crate::wait::TIMEOUT`].
     pub fn wait(&self) -> Result<()> {
         let (address, port) = (&self.address, self.port);
         let filter = format!("src {}:{port}", bracketed(address));
@@ -165,11 +161,9 @@ impl Listener {
             Transport::Tcp => "-Hltn",
             Transport::Udp => "-Hlun",
         };
-        wait_until(
-            &format!("{} listens on {address}:{port}", self.node.name()),
-            Duration::from_secs(5),
-            || Ok(!self.node.run(["ss", sockets, &filter])?.stdout.trim().is_empty()),
-        )
+        wait_until(&format!("{} listens on {address}:{port}", self.node.name()), || {
+            Ok(!self.node.run(["ss", sockets, &filter])?.stdout.trim().is_empty())
+        })
     }
 }
 

@@ -21,9 +21,7 @@ use super::installation::Installation;
 use super::{Api, Endpoints, Knobs, Login, PASSWORD, Part, Parts, Release, Service};
 use crate::program::{Launch, Program};
 use crate::state_dir::StateDir;
-
-/// Deadline for the start of twelve Python programs on two shared cores.
-const WITHIN: Duration = Duration::from_secs(240);
+use crate::wait::TIMEOUT;
 
 /// Poll interval.
 const POLL: Duration = Duration::from_millis(100);
@@ -116,7 +114,7 @@ impl Site {
         let program = self.programs().remove(&part);
         let program = program.with_context(|| format!("{part:?} does not run"))?;
         program.signal(Signal::SIGTERM)?;
-        program.wait_exit(WITHIN).await?;
+        program.wait_exit(TIMEOUT).await?;
         Ok(())
     }
 
@@ -247,7 +245,7 @@ impl Site {
 
     /// Waits, and fails as soon as a program has exited.
     pub(super) async fn until(&self, what: &str, done: impl AsyncFn() -> Result<()>) -> Result<()> {
-        let deadline = Instant::now() + WITHIN;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let result = done().await;
             if result.is_ok() {
@@ -259,7 +257,7 @@ impl Site {
                 }
             }
             if Instant::now() > deadline {
-                return result.with_context(|| format!("no {what} after {WITHIN:?}"));
+                return result.with_context(|| format!("no {what} after {TIMEOUT:?}"));
             }
             sleep(POLL).await;
         }
@@ -269,7 +267,7 @@ impl Site {
     pub(super) async fn tool(&self, launch: Launch) -> Result<Vec<String>> {
         let launch = launch.folder(self.dir.path());
         let program = launch.start()?;
-        let status = program.wait_exit(WITHIN).await?;
+        let status = program.wait_exit(TIMEOUT).await?;
         ensure!(status.success(), "{launch:?}: {status}{}", program.output().tail());
         Ok(program.output().lines())
     }

@@ -1,7 +1,5 @@
 //! Network configurations: defects of the original (docs/egress-router-cni/defects.md).
 
-use std::time::Duration;
-
 use super::*;
 
 #[test]
@@ -163,10 +161,7 @@ fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
             "EXEC:/run/serve",
         ])
         .unwrap();
-    e2e::netns::wait_until("it listens", Duration::from_secs(5), || {
-        Ok(!node.sh("ss -Hltn src 127.0.0.1:6443")?.is_empty())
-    })
-    .unwrap();
+    e2e::netns::wait_until("it listens", || Ok(!node.sh("ss -Hltn src 127.0.0.1:6443")?.is_empty())).unwrap();
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "node",
         "clusters": [{"name": "node", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority": "/run/cert"}}],

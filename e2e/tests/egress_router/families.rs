@@ -116,9 +116,9 @@ fn neighbours_learn_immediately_that_an_address_has_moved() {
     config["runtimeConfig"] = json!({"mac": "02:00:5e:00:53:02"});
     scene.env.plugin(&other, "net1", config).unwrap().add().unwrap();
     for family in 0..2 {
-        e2e::netns::wait_until("the LAN has learnt it", std::time::Duration::from_secs(5), || {
-            Ok(entry(family) == "02:00:5e:00:53:02")
-        })
-        .unwrap_or_else(|error| panic!("{error}: {} was {}, is {}", OWN[family], old[family], entry(family)));
+        e2e::netns::wait_until("the LAN has learnt it", || Ok(entry(family) == "02:00:5e:00:53:02"))
+            .unwrap_or_else(|error| {
+                panic!("{error}: {} was {}, is {}", OWN[family], old[family], entry(family))
+            });
     }
 }

@@ -1,7 +1,5 @@
 //! Unusual nodes, pods and runtimes.
 
-use std::time::Duration;
-
 use e2e::egress_router::UPLINK;
 use e2e::netns::wait_until;
 
@@ -159,7 +157,7 @@ fn advertise(scene: &Scene) {
     };
     let before = heard().unwrap();
     // The kernel counts an advertisement before it processes it: when the second is counted, the first is processed.
-    wait_until("the pod receives the advertisement", Duration::from_secs(10), || {
+    wait_until("the pod receives the advertisement", || {
         scene.env.node.sh(&format!("printf '{message}' | socat -u - '{to}'"))?;
         Ok(heard()? > before + 1)
     })
@@ -234,7 +232,7 @@ fn a_default_route_for_a_tos_does_not_bypass_the_attachment_and_is_restored() {
             let to = format!("TCP4:{}:{PORT},tos=16,connect-timeout=1", OUTSIDE[0]);
             let seen =
                 || Ok(scene.pod.inside.run(["socat", "-T1", "-u", &to, "-"])?.stdout.trim() == expected);
-            wait_until(expected, Duration::from_secs(10), seen).unwrap();
+            wait_until(expected, seen).unwrap();
         };
         seen_with_it_as(NODE[0]);
         let plugin = scene.plugin(v4());

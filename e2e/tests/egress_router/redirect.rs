@@ -1,7 +1,5 @@
 //! Redirects (DNAT and SNAT), as cluster-network-operator configures them.
 
-use std::time::Duration;
-
 use e2e::egress_router::ELSEWHERE;
 use e2e::netns::{Port, wait_until};
 
@@ -172,18 +170,14 @@ fn sctp_is_redirected() {
     let sum = crc32c(&packet).to_le_bytes();
     packet[8..12].copy_from_slice(&sum);
     let bytes: String = packet.iter().map(|byte| format!("\\x{byte:02x}")).collect();
-    wait_until(
-        "the packet arrives at the other port with the pod's address as source",
-        Duration::from_secs(10),
-        || {
-            scene
-                .env
-                .node2
-                .sh(&format!("printf '{bytes}' | socat -u - IP4-SENDTO:{}:132", scene.pod.addresses[0]))?;
-            let seen = |text| server.wait_for(text, Duration::from_millis(200)).is_ok();
-            Ok(seen(OWN[0]) && seen("3869"))
-        },
-    )
+    wait_until("the packet arrives at the other port with the pod's address as source", || {
+        scene
+            .env
+            .node2
+            .sh(&format!("printf '{bytes}' | socat -u - IP4-SENDTO:{}:132", scene.pod.addresses[0]))?;
+        let printed = server.printed();
+        Ok(printed.contains(OWN[0]) && printed.contains("3869"))
+    })
     .unwrap();
 }
 

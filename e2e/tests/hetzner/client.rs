@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use e2e::hetzner::{Hetzner, NewNetwork};
+use e2e::wait::TIMEOUT;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::{
@@ -13,8 +14,6 @@ use std::time::Duration;
 
 /// Long enough to read a running action.
 pub const ACTION: Duration = Duration::from_millis(50);
-/// Far longer than anything here takes.
-pub const SOON: Duration = Duration::from_secs(20);
 
 pub struct Client {
     hyper: Hyper<HttpConnector, Full<Bytes>>,
@@ -90,7 +89,7 @@ impl Client {
                 tokio::time::sleep(ACTION / 5).await;
             }
         };
-        tokio::time::timeout(SOON, wait).await.expect("the action ends")
+        tokio::time::timeout(TIMEOUT, wait).await.expect("the action ends")
     }
 }
 

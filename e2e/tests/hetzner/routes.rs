@@ -1,7 +1,8 @@
 //! Routes, their constraints, and the actions that change them.
 
-use crate::hetzner::client::{ACTION, SOON, cluster};
+use crate::hetzner::client::{ACTION, cluster};
 use e2e::hetzner::{ActionFailure, NewNetwork};
+use e2e::wait::TIMEOUT;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ async fn progress_grows_while_the_action_runs() {
         tokio::time::sleep(ACTION).await;
     }
     assert!(seen.is_sorted() && seen.iter().any(|p| (20..90).contains(p)), "{seen:?}");
-    hetzner.wait_until("the route", SOON, |w| w.networks[&id].default_gateway().is_some()).await.unwrap();
+    hetzner.wait_until("the route", TIMEOUT, |w| w.networks[&id].default_gateway().is_some()).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! client-go as the other contender: a real kube-controller-manager.
 
-use std::time::{Duration, Instant};
-
 use common::leader::Ended;
 use e2e::fault_proxy::{FaultProxy, Matcher};
 use e2e::natgw::{TIMEOUT, wait_for};
@@ -129,13 +127,9 @@ async fn client_go_takes_a_released_lease_at_once() {
     ours.leads().await;
     let (_manager, proxy) = manager(&arena, ROOMY).await;
     reads_of_client_go(&proxy, 3).await;
-    let began = Instant::now();
     ours.release.cancel();
     assert_eq!(ours.ended().await, Ended::Stopped);
     let theirs = leads(&arena).await;
-    let took = began.elapsed();
-    // Its retry period with jitter is 0.9 s, twice (it renews once more); without the release it would wait for 15 s.
-    assert!(took < Duration::from_secs(9), "{took:?}");
     let specs = arena.history.specs();
     let (at, empty) = specs.iter().enumerate().find(|(_, spec)| holder(spec).is_empty()).unwrap();
     assert_eq!(empty.lease_duration_seconds, Some(1));

@@ -1,7 +1,7 @@
 //! Two natgw processes, each behind proxies of its own: one acts, the other is ready.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Recorded, Upstream, WriteCounter};
 use e2e::natgw::{TIMEOUT, TestEnv};
@@ -102,16 +102,15 @@ async fn the_standby_takes_over_from_a_killed_leader_with_the_route_untouched() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_stopped_by_a_signal_releases_the_lease_to_the_standby() {
-    let (env, gateway, first, second) = pair(Times(60_000, 40_000, 500)).await;
+    let (env, gateway, first, second) = pair(Times(600_000, 400_000, 500)).await;
     let routes = env.hetzner.route_history(env.network).len();
     let began = Instant::now();
     first.program.signal(Signal::SIGTERM).unwrap();
     let status = first.program.wait_exit(TIMEOUT).await.unwrap();
     assert_eq!(status.code(), Some(0), "a drain is no failure");
+    // Without the release this would take ten minutes: longer than any wait.
     env.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();
     let took = began.elapsed();
-    // A retry period with jitter is 1.1 s. Without the release it would have been a minute.
-    assert!(took < Duration::from_secs(15), "{took:?}");
     second.reconciles(&env, 2.0).await;
     assert_eq!(env.hetzner.route_history(env.network).len(), routes, "the route was not touched");
     env.wait_for_primary(&gateway).await.unwrap();

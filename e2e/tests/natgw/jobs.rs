@@ -1,7 +1,5 @@
 //! Setup and teardown Jobs on the real Job controller: defects 2 to 6, 8, 11, 15, 17, 21, 22.
 
-use std::time::Duration;
-
 use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv, task_of};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -277,10 +275,7 @@ async fn defect_19_route_leaves_a_node_that_does_not_report_although_the_deletio
     })
     .await
     .unwrap();
-    let not_ready = std::time::Instant::now();
     env.wait_for_primary(&second).await.unwrap();
-    let took = not_ready.elapsed();
-    assert!(took < Duration::from_secs(10), "{took:?}");
     env.wait_for_event("Node", &second.name, "GatewayNotReady").await.unwrap();
     let hanging = env.jobs_of(&stuck).await.unwrap();
     assert_eq!(hanging.len(), 1);

@@ -1,7 +1,5 @@
 //! What a gateway does to packets.
 
-use std::time::Duration;
-
 use e2e::netns::{Iptables, Port, wait_until};
 
 use super::*;
@@ -135,10 +133,10 @@ fn segments_are_clamped_to_the_smaller_mtu(kind: Iptables) {
     let internet = &env.network.internet;
     let _server = internet.start_process(["socat", "TCP4-LISTEN:81,reuseaddr", "SYSTEM:cat"]).unwrap();
     let ready = || Ok(!internet.sh("ss -Hltn sport = :81")?.is_empty());
-    wait_until("the second server listens", Duration::from_secs(5), ready).unwrap();
+    wait_until("the second server listens", ready).unwrap();
     let _connection = env.client.node.start_process(["socat", "TCP4:203.0.113.9:81", "SYSTEM:cat"]).unwrap();
     let mut offered = 0;
-    wait_until("the connection stands", Duration::from_secs(5), || {
+    wait_until("the connection stands", || {
         let sockets = internet.sh("ss -Htin state established sport = :81")?;
         offered = sockets
             .split_once(" mss:")

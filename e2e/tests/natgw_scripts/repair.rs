@@ -1,7 +1,5 @@
 //! Again, at once, half-way, and back: the state that the scripts leave.
 
-use std::time::Duration;
-
 use e2e::netns::Iptables;
 
 use super::*;
@@ -175,13 +173,13 @@ fn scripts_that_overlap_wait_for_one_another(kind: Iptables) {
     let before = node.snapshot().unwrap();
     let locker = "exec 9>/run/natgw.lock; flock 9; echo locked; mkfifo /run/go; read -r _ </run/go";
     let holder = node.start_process(["bash", "-c", locker]).unwrap();
-    holder.wait_for("locked", Duration::from_secs(5)).unwrap();
+    holder.wait_for("locked").unwrap();
     let both: Vec<_> = [FIRST, FIRST, SECOND]
         .iter()
         .map(|ip| node.start_script(SETUP, &environment(&env.gateway, ip)).unwrap())
         .collect();
     for process in &both {
-        process.wait_for("waiting for another natgw script", Duration::from_secs(5)).unwrap();
+        process.wait_for("waiting for another natgw script").unwrap();
     }
     assert_eq!(
         before.changes(&node.snapshot().unwrap()),

@@ -9,6 +9,7 @@ use e2e::hollow_node::HollowNode;
 use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TestEnv};
 use e2e::program::{Launch, Program};
 use e2e::sweep::Victim;
+use e2e::wait::TIMEOUT;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::Patch;
@@ -19,8 +20,6 @@ use tokio::time::timeout;
 use super::invariants::{InvariantChecker, Script, Scripts};
 use super::observed::ObservedState;
 
-/// Far longer than anything takes on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(240);
 /// How long a fault may occur after the end was reached: several polls of the cloud, and reports of a Node.
 const AFTERWARDS: Duration = Duration::from_secs(30);
 /// How often the environment is read while nothing seems to change.

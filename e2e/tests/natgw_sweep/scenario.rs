@@ -5,13 +5,13 @@ use std::time::Duration;
 use anyhow::Result;
 use e2e::fault_proxy::{Fault, Matcher};
 use e2e::hetzner::NewServer;
-use e2e::natgw::{FLOATING_IP_LABEL, TestEnv};
+use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use natgw::names;
 use serde_json::json;
 
-use super::env::{SweepEnv, TIMEOUT, default_route};
+use super::env::{SweepEnv, default_route};
 use super::invariants::Script;
 use super::observed::ObservedState;
 

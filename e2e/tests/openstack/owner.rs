@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use e2e::openstack::{Knobs, OpenStack, Part, Parts, Release};
 use e2e::program::Owner;
+use e2e::wait::TIMEOUT;
 use tokio::time::{sleep, timeout};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +29,7 @@ async fn nothing_outlives_an_owner_that_is_killed() {
     };
     assert_eq!(left().len(), 3);
     owner.kill().unwrap();
-    let end = timeout(Duration::from_secs(30), async {
+    let end = timeout(TIMEOUT, async {
         while Path::new(folder).exists() || !left().is_empty() {
             sleep(Duration::from_millis(50)).await;
         }

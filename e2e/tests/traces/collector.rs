@@ -1,14 +1,11 @@
 //! A real OpenTelemetry collector on a port of its own, and the spans that it has received.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::Result;
 use e2e::assets;
 use e2e::program::{Program, free_port};
-
-/// A busy machine takes seconds to start a program of this size.
-const READY: Duration = Duration::from_secs(60);
+use e2e::wait::TIMEOUT;
 
 pub struct Collector {
     program: Program,
@@ -51,7 +48,7 @@ impl Collector {
         let program = tokio::task::spawn_blocking(assets::collector).await??;
         let program =
             Program::at(program).arg("--config").arg(format!("file:{}", config.display())).start()?;
-        program.wait_for_line(|line| line.contains("Everything is ready"), READY).await?;
+        program.wait_for_line(|line| line.contains("Everything is ready"), TIMEOUT).await?;
         Ok(Collector { program, port, _folder: folder })
     }
 
