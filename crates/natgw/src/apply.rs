@@ -173,3 +173,36 @@ fn from_resumed<'a>(
     first.extend(late);
     (shared, first)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Reason;
+
+    fn node(name: &str) -> NodeRef {
+        NodeRef { name: name.into(), uid: "uid".into(), resource_version: "1".into() }
+    }
+
+    #[test]
+    fn role_labels_come_before_the_work_of_single_nodes_which_begins_at_the_resumed_one() {
+        let steps = [
+            Action::SetRole { node: node("b") },
+            Action::ClearRole { node: node("a") },
+            Action::Forget { node: node("a") },
+            Action::Forget { node: node("b") },
+            Action::Forget { node: node("c") },
+        ]
+        .map(|action| Step { action, because: Reason::CleanupRequested });
+        for (resume, order) in
+            [(Some("b"), ["b", "c", "a"]), (None, ["a", "b", "c"]), (Some("gone"), ["a", "b", "c"])]
+        {
+            let (shared, single) = from_resumed(&steps, resume);
+            assert_eq!(
+                shared.iter().map(|step| &step.action).collect::<Vec<_>>(),
+                [&steps[0].action, &steps[1].action]
+            );
+            let names: Vec<&str> = single.iter().map(|step| step.action.node().name.as_str()).collect();
+            assert_eq!(names, order, "{resume:?}");
+        }
+    }
+}
