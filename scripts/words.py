@@ -105,6 +105,10 @@ CODE = {
     ".sh": re.compile(r"(?P<comment>(?:(?<=\s)|^)\#[^\n]*)|" + STRING + r"|(?P<raw>'[^']*')", re.DOTALL | re.MULTILINE),
 }
 
+# A doc comment that describes an item names it: "The limit that is exceeded", not "Which limit is exceeded" (sentence 4 of the page).
+RIDDLE = re.compile(r"(?:(?<=\n)|^)(?P<before>[^\n]*\n)?[ \t]*//[/!] (?P<word>What|Which|Who|Whoever|Whose)\b")
+UNFINISHED = re.compile(r"^\s*//[/!] .*[^.:\s]\s*$")
+
 TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:'s\b)?")
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 BACKTICKS = re.compile(r"`[^`\n]+`")
@@ -188,6 +192,10 @@ def problems(path, text):
         yield 0, words, replacement
     allowed = [word for where, what, words in ALLOWED_IN if where.search(path) and what.search(text) for word in words]
     lines = [match.start() for match in re.finditer("\n", text)]
+    if path.endswith(".rs"):
+        for match in RIDDLE.finditer(text):
+            if not UNFINISHED.match(match["before"] or ""):
+                yield bisect.bisect_left(lines, match.start("word")) + 1, match["word"], "the noun that the item is"
     for start, segment, in_code in segments(path, text):
         for offset, words, replacement in wrong(segment, in_code, allowed):
             yield bisect.bisect_left(lines, start + offset) + 1, words, replacement
@@ -210,6 +218,8 @@ EXAMPLES = (
     ("a.md", "A pass over all routes; `passes` counts them.", ["passes"]),
     ("a.md", "world-readable files of Glance; os.walk", []),
     ("walk.svg", "", ["walk"]),
+    ("a.rs", "/// What it is.\nlet a = 1;\n    /// Which.\nlet b = 2;", ["What", "Which"]),
+    ("a.rs", "/// The limit of a plan, and the list\n/// which it is about. Which one?\n// What follows is code.", []),
     ("a.sh", 'said=$(cat) # in vain', ["said", "in vain"]),
     ("a.yaml", "nobody's", ["nobody"]),
 )

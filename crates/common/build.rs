@@ -1,4 +1,4 @@
-//! What `--version`, the user agent and the build-info metric say of this build: the commit and the compiler.
+//! Sets the commit and the compiler of this build for `--version`, the user agent and the build-info metric.
 
 use std::{env, path::Path, process::Command};
 

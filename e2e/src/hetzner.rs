@@ -42,7 +42,7 @@ use state::Shared;
 /// How the stand-in starts.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens; port 0 takes a free one.
+    /// The address that it listens on; port 0 takes a free one.
     pub listen: SocketAddr,
     /// May read and write.
     pub token: String,
@@ -104,7 +104,7 @@ impl Hetzner {
         format!("http://{}{}", self.address, serve::BASE)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

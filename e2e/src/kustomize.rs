@@ -79,7 +79,7 @@ pub fn overlay(controller: &str, components: &[&str]) -> Result<TempDir> {
     Overlay { controllers: vec![controller], components: components.to_vec(), ..Overlay::default() }.write()
 }
 
-/// What `kubectl apply -k` of this folder would apply: YAML.
+/// The YAML that `kubectl apply -k` of this folder would apply.
 ///
 /// # Errors
 /// What kubectl says against it; a warning is one too.

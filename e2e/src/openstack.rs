@@ -51,7 +51,7 @@ static KEYSTONE_NEUTRON: OnceCell<Arc<Cloud>> = OnceCell::const_new();
 static KEYSTONE_NEUTRON_OLDEST: OnceCell<Arc<Cloud>> = OnceCell::const_new();
 static ALL: OnceCell<Arc<Cloud>> = OnceCell::const_new();
 
-/// Which services.
+/// The set of services that a cloud runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parts {
     /// Keystone and Neutron: seconds to start, half a GiB.
@@ -60,7 +60,7 @@ pub enum Parts {
     All,
 }
 
-/// Which release.
+/// The OpenStack release of a cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
     /// The newest supported release.

@@ -31,7 +31,8 @@ pub use output::Output;
 pub use owner::Owner;
 pub use samples::Samples;
 
-/// What every child may inherit: enough to find programs, keep temporary files in place and write coverage.
+/// The environment variables that every child may inherit: enough to find programs, keep temporary files in place and
+/// write coverage.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "TMPDIR", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
 
 /// Poll interval of conditions: short compared with the seconds that tests wait.

@@ -158,7 +158,7 @@ impl Providers {
         self.with(provider, Program::resume)
     }
 
-    /// What one has written since it was started last.
+    /// The lines that a provider has written since its last start.
     ///
     /// # Errors
     /// It does not run.

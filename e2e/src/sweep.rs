@@ -96,7 +96,7 @@ impl fmt::Display for Slice {
     }
 }
 
-/// What happens to a call, or to an event of a watch.
+/// A fault of a call, or of an event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     /// The connection is refused.
@@ -225,7 +225,7 @@ impl Victim {
     }
 }
 
-/// Where a fault occurs: at the calls through a proxy that match.
+/// The calls at which a fault occurs: those through a proxy that match.
 pub struct Place {
     proxy: FaultProxy,
     matcher: Matcher,
@@ -253,18 +253,18 @@ pub enum Case<Side> {
     Undisturbed,
     /// The process is killed at its `write`th write, counted from 1 over all sides.
     Stop {
-        /// Which write.
+        /// Number of the write, from 1.
         write: u64,
         /// Before or after the server acts.
         when: When,
     },
     /// A fault at the `call`th call to a side, counted from 0.
     Fault {
-        /// Which server.
+        /// The server, or the kind of call.
         side: Side,
-        /// Which call.
+        /// Number of the call to the side, from 0.
         call: u64,
-        /// What happens to it.
+        /// The fault of the call.
         harm: Harm,
     },
 }

@@ -43,7 +43,7 @@ async fn an_object_is_written_once_and_again_only_when_a_field_changes_or_goes()
     let desired = service(&json!({ "app": "a", "tier": "b" }), 80);
     let first = written(apply(None, &desired).await);
     assert_eq!(apply(Some(&first), &desired).await, Applied::Unchanged);
-    // What the comparison skips would have changed nothing.
+    // The write that the comparison skips would have changed nothing.
     let repeated = written(apply(None, &desired).await);
     assert_eq!(repeated.metadata.resource_version, first.metadata.resource_version);
 

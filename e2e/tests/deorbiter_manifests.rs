@@ -1,5 +1,6 @@
-//! What `kubectl apply -k` installs of deorbiter: pods that the namespace admits, valid examples, and deorbiter's own flags,
-//! variables and ports. `manifests::compose` renders and applies the manifests of all controllers, alone and together.
+//! The objects that `kubectl apply -k` installs for deorbiter: pods that the namespace admits, valid examples, and
+//! deorbiter's own flags, variables and ports. `manifests::compose` renders and applies the manifests of all
+//! controllers, alone and together.
 
 use std::path::Path;
 

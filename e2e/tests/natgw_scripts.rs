@@ -76,7 +76,7 @@ impl TestEnv {
     }
 }
 
-/// What natgw gives its Jobs.
+/// The environment variables that natgw gives its Jobs.
 fn environment<'a>(server: &'a Server, floating_ip: &'a str) -> Vec<(&'static str, &'a str)> {
     vec![
         ("FLOATING_IP", floating_ip),
@@ -118,7 +118,7 @@ fn refuses(node: &Node, script: &str, environment: &[(&str, &str)], code: i32, w
     assert_eq!(before.changes(&node.snapshot().unwrap()), Vec::<String>::new(), "{environment:?}");
 }
 
-/// What differs from `before`, apart from the switches that a teardown leaves on by design (forwarding also decides
+/// The differences from `before`, apart from the switches that a teardown leaves on by design (forwarding also decides
 /// whether redirects are accepted).
 fn left_over(node: &Node, before: &e2e::netns::Snapshot) -> Vec<String> {
     let mut changes = before.changes(&node.snapshot().unwrap());

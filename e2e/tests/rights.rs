@@ -99,7 +99,7 @@ async fn no_request_of_natgw_is_refused_and_no_permission_is_unused() {
     }
     assert!(env.annotations_of(&second).await.unwrap().is_empty());
 
-    // Where the API server streams no lists, caches are filled in pages.
+    // If the API server streams no lists, caches are filled in pages.
     let paged =
         ControlPlane::builder().api_server_flag("--feature-gates=WatchList=false").start().await.unwrap();
     let paged = TestEnv::on(paged).await.unwrap();
@@ -138,7 +138,7 @@ fn judge(requests: &[(Recorded, KubeRequest)]) {
     assert!(unused.is_empty(), "granted but unused: {unused:#?}");
 }
 
-/// What natgw is not granted, it cannot do in these environments: the rights of the tests are no administrator's.
+/// The API server refuses requests that natgw is not granted: the tests do not run natgw as an administrator.
 #[tokio::test]
 async fn requests_without_a_permission_are_refused() {
     let env = TestEnv::start().await.unwrap();

@@ -73,7 +73,7 @@ async fn a_real_collector_receives_the_same() {
     arrive(&collector.endpoint(), || collector.spans()).await;
 }
 
-/// What is in the trace of the reconciliation that adds the route.
+/// Asserts the content of the trace of the reconciliation that adds the route.
 async fn arrive(endpoint: &str, received: impl Fn() -> Vec<Span>) {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some("198.51.100.1")).await.unwrap();

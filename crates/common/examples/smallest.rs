@@ -18,7 +18,7 @@ const PROGRAM: Program = Program { name: "smallest", ..common::program!() };
 struct Args {
     #[command(flatten)]
     runtime: RuntimeArgs,
-    /// What it does once it leads
+    /// Behaviour of the controller once it leads
     #[arg(long, value_enum, default_value = "reconcile", env = "PERIMETER_THEN")]
     then: Then,
     /// How long a reconciliation takes

@@ -9,7 +9,7 @@
 //! | [`deorbit_binding`] | `DeorbitBinding`: a finalizer on a kind of object, and a Deorbit when one is deleted |
 //! | [`mod@routegc`] | `RouteGC`: removes the routes of one router whose next hop no longer exists |
 //!
-//! What several kinds have in common: [`identity`] (which OpenStack), [`period`] (a length of time), [`schema`].
+//! Several kinds share [`identity`] (references to OpenStack credentials), [`period`] (a length of time), [`schema`].
 
 pub mod deorbit;
 pub mod deorbit_binding;

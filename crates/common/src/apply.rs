@@ -29,7 +29,7 @@ const IDENTITY: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "gen
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldManager(&'static str);
 
-/// What happens to a desired field that another manager owns with another value.
+/// Handling of a desired field that another field manager owns with another value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflicts {
     /// Nothing is applied: [`Error::Conflict`].

@@ -15,7 +15,7 @@ pub const REVISION: &str = env!("PERIMETER_REVISION");
 /// The compiler that built this.
 pub const RUSTC: &str = env!("PERIMETER_RUSTC");
 
-/// Who this process is. Made by [`crate::program!`].
+/// Name, version, commit and compiler of the program. Made by [`crate::program!`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
     /// `natgw`
@@ -42,7 +42,8 @@ macro_rules! program {
 }
 
 impl Program {
-    /// What stands after the name in `--version`: `0.1.0 (commit abc123, rustc 1.95.0)`. One program a process.
+    /// The text after the name in `--version`: `0.1.0 (commit abc123, rustc 1.95.0)`. It is made once a process, for
+    /// one program only.
     #[must_use]
     pub fn version_text(&self) -> &'static str {
         static TEXT: OnceLock<String> = OnceLock::new();
@@ -106,7 +107,7 @@ pub struct RuntimeArgs {
     pub graceful_shutdown_timeout: Duration,
 }
 
-/// Which cluster, as whom.
+/// Connection to the cluster: kubeconfig, context, namespace and impersonation.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Kubernetes")]
 pub struct ClientArgs {
@@ -143,14 +144,14 @@ impl ClientArgs {
     }
 }
 
-/// What is logged and how.
+/// Filter and format of the log lines.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Logs")]
 pub struct LogArgs {
     /// How log lines look; plain on a terminal and JSON elsewhere where this is not given
     #[arg(long, env = "PERIMETER_LOG_FORMAT", value_enum, value_name = "FORMAT", global = true)]
     pub log_format: Option<LogFormat>,
-    /// Which log lines are written: a level, or levels by module ("info,natgw=debug"); "info" where this is not given
+    /// Filter of the log lines: a level, or levels by module ("info,natgw=debug"); "info" where this is not given
     #[arg(long, env = "RUST_LOG", value_name = "FILTER", global = true)]
     pub log_filter: Option<String>,
 }
@@ -168,7 +169,7 @@ pub enum LogFormat {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Admin server")]
 pub struct AdminArgs {
-    /// Where /livez, /readyz, /metrics, /statusz and /flagz are served; port 0 takes any free one, which is logged
+    /// Address that serves /livez, /readyz, /metrics, /statusz and /flagz; port 0 takes any free port, which is logged
     // Both families: a Pod of a single-family cluster has an address of only one. 8080 is what probes commonly expect.
     #[arg(long, env = "PERIMETER_ADMIN_ADDRESS", default_value = "[::]:8080", value_name = "IP:PORT",
         value_parser = socket_address)]

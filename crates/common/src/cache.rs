@@ -367,7 +367,7 @@ impl<K: Resource + Clone + Send + Sync + 'static> Cache<K> {
     }
 }
 
-/// What the watch writes and the cache reads.
+/// The state that the watch writes and the cache reads.
 struct Shared<K> {
     store: RwLock<Store<K>>,
     /// Locked while a change is applied and delivered: a handler that subscribes misses none and gets none twice.

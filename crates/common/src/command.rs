@@ -61,7 +61,7 @@ impl Output {
 
 type Job = Box<dyn FnOnce(Runtime) -> Pin<Box<dyn Future<Output = anyhow::Result<()>>>>>;
 
-/// What the command line asks for.
+/// The work that the command line requests: a controller or a command.
 pub enum Work {
     /// The controller: see [`runtime::run`].
     Run(Job),

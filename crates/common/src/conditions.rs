@@ -47,7 +47,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// What a controller has found out, before it knows when the status last changed.
+/// A condition as a controller observed it, without its transition time. [`set`] adds the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// CamelCase: `Ready`.

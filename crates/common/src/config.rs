@@ -24,9 +24,9 @@ pub enum Error {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// Where in the file, from 1; None where the fault has no place.
+        /// Line in the file, counted from 1; `None` if the error has no line.
         line: Option<u64>,
-        /// What is wrong and what is allowed, in one line.
+        /// The error and what is allowed, in one line.
         message: String,
     },
 }

@@ -47,7 +47,7 @@ use crate::{
 /// While nothing happens the loop runs so often, for the heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// What a controller reconciles, one at a time: mostly an [`ObjectKey`]. `Display` is how logs and spans name it.
+/// The key of one reconciliation, mostly an [`ObjectKey`]. Logs and spans show its `Display`.
 pub trait Key: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static {}
 
 impl<K: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static> Key for K {}
@@ -58,9 +58,10 @@ impl<K: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static> Key for K {}
 /// dropped, wherever it is, when the process loses its lease or has to end before it is finished: each write must be safe
 /// to be the last one, and asks the leadership first.
 pub trait Reconciler: Send + Sync + 'static {
-    /// What is reconciled.
+    /// The type of the key.
     type Key: Key;
-    /// What the process keeps of one key between two reconciliations: clients, what was logged, times. A restart loses it.
+    /// The state of one key that the process keeps between two reconciliations: clients, logged messages, times. A
+    /// restart loses it.
     type Memo: Send + 'static;
     /// Why a reconciliation failed.
     type Error: Error + Send + Sync + 'static;
@@ -88,7 +89,7 @@ pub trait Reconciler: Send + Sync + 'static {
     }
 }
 
-/// What follows a reconciliation that did not fail.
+/// The result of a reconciliation that did not fail: when the key is reconciled next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Nothing until something changes.

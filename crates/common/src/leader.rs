@@ -23,9 +23,9 @@
 //! accepted; so a contender that waits its `lease_duration` from then on starts after the old leader has ended, however late
 //! responses are, and with no help from the old leader: it may be paused, cut off or slow.
 //!
-//! What no lease can guarantee: a write that was sent while leading may reach its server later. Each write of a controller
-//! therefore asks `is_leading` first, has a deadline, and is repeatable. A virtual machine that is suspended stops its clock:
-//! that is a clock rate of zero, beyond the ratio above.
+//! No lease can guarantee that a write reaches its server while the sender still leads: it may arrive later. Each write
+//! of a controller therefore asks `is_leading` first, has a deadline, and is repeatable. A virtual machine that is
+//! suspended stops its clock: that is a clock rate of zero, beyond the ratio above.
 //!
 //! # Where this differs from client-go
 //!
@@ -63,7 +63,7 @@ pub enum Ended {
     Stopped,
 }
 
-/// What the election task last knew.
+/// The state of the election as its task last knew it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct View {
     /// identity of the holder as last observed; empty without a holder, and before the first read

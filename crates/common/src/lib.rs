@@ -1,4 +1,4 @@
-//! What two or more Perimeter controllers share.
+//! Code that two or more Perimeter controllers share.
 //!
 //! Every controller runs the same reconcile loop. A reconciliation has three stages:
 //!

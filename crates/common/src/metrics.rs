@@ -37,7 +37,7 @@ pub struct Metrics {
     events: IntCounterVec,
 }
 
-/// What became of an Event.
+/// The result of publishing an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventResult {
     /// The API server accepted it.
@@ -140,7 +140,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Where a controller registers its own.
+    /// The registry for a controller's own metrics.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.registry

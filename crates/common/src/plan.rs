@@ -15,7 +15,7 @@ pub trait Reason: fmt::Display + fmt::Debug + Serialize {
     fn is_trouble(&self) -> bool {
         false
     }
-    /// Which of the many things that its object stands for it is about: each of them then has Events of its own.
+    /// The second object, if the Kubernetes object stands for many: each second object then has Events of its own.
     fn related(&self) -> Option<Related> {
         None
     }
@@ -31,7 +31,8 @@ pub trait Action: fmt::Display + fmt::Debug + Serialize {
     fn name(&self) -> &'static str;
     /// The Kubernetes object that the act is about: its Events appear there.
     fn regarding(&self) -> Regarding;
-    /// What else the act is about, if its Events appear on one object for many: each of them then has Events of its own.
+    /// The second object of the act, if the Events of many appear on one Kubernetes object: each second object then has
+    /// Events of its own.
     fn related(&self) -> Option<Related> {
         None
     }
@@ -78,7 +79,7 @@ impl fmt::Display for Regarding {
 /// One act and its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step<A: Action> {
-    /// What is done.
+    /// The act to perform.
     pub action: A,
     /// Why.
     pub because: A::Reason,
@@ -93,9 +94,9 @@ impl<A: Action> fmt::Display for Step<A> {
 /// Something that a person should know and that no step of this plan fixes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem<R: Reason> {
-    /// Where the Warning Event appears.
+    /// The object on which the Warning Event appears.
     pub regarding: Regarding,
-    /// What is wrong, and what to do about it.
+    /// The problem and its remedy.
     pub because: R,
 }
 
@@ -110,7 +111,7 @@ impl<R: Reason> fmt::Display for Problem<R> {
 pub struct Plan<A: Action> {
     /// Steps, to be run in this order; a failed one ends the reconciliation.
     pub steps: Vec<Step<A>>,
-    /// What a person should know.
+    /// Problems that a person should know.
     pub problems: Vec<Problem<A::Reason>>,
 }
 

@@ -17,7 +17,7 @@ use tower::{BoxError, Service, ServiceExt as _, service_fn};
 /// The environment's proxy is not used for this host itself, whatever `NO_PROXY` says, as in Go.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 
-/// Which servers are reached through which proxy. `Debug` does not contain the password.
+/// The proxy, if there is one, and the servers that are reached through it. `Debug` does not contain the password.
 #[derive(Clone, Debug)]
 pub(crate) struct Proxy(Arc<Matcher>);
 

@@ -25,7 +25,7 @@ pub struct Check {
     checks: Arc<Mutex<Checks>>,
 }
 
-/// What `/readyz?verbose` shows of one check.
+/// The state of one check, as `/readyz?verbose` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Whether it has succeeded at least once.

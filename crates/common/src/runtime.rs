@@ -45,18 +45,18 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// kubelet's grace period of 30 s, with the last traces.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a controller gets.
+/// The parts of the process that a controller uses: client, metrics, Events, leadership and others.
 #[derive(Clone)]
 pub struct Runtime {
-    /// Who this is.
+    /// Name and version of the program.
     pub program: Program,
     /// The cluster.
     pub client: Client,
     /// `--namespace`, else our own.
     pub namespace: String,
-    /// Where a controller registers its own metrics.
+    /// The metrics of the process, with the registry for a controller's own metrics.
     pub metrics: Metrics,
-    /// Where a controller adds its checks. It must add at least one: without any, `/readyz` stays red.
+    /// The checks of `/readyz`. A controller must add at least one: without any, `/readyz` always fails.
     pub readiness: Readiness,
     /// Log lines and Events of acts.
     pub events: Events,
@@ -288,7 +288,7 @@ fn elect(
     Ok((leadership, Box::pin(election)))
 }
 
-/// What the shutdown of a process needs.
+/// The parts of a process that its shutdown needs.
 struct Process {
     /// Ends the election: the lease is released.
     release: CancellationToken,
@@ -342,7 +342,7 @@ impl Process {
     }
 }
 
-/// Who of several replicas: the Pod's name, which is its host name unless `POD_NAME` says better.
+/// The name of this replica: `POD_NAME`, else the host name (by default the Pod's name), else the program's name.
 fn instance(program: &Program) -> String {
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     std::env::var("POD_NAME")

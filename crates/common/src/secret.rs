@@ -109,7 +109,7 @@ impl Digest {
     }
 }
 
-/// What was made of a value, such as a client of a credential: kept until the value changes.
+/// An object that was made from a value, such as a client from a credential. It is kept until the value changes.
 #[derive(Clone, Debug)]
 pub struct Kept<T>(Option<(Digest, T)>);
 
@@ -120,13 +120,13 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T: Clone> Kept<T> {
-    /// What was made of this value, if it is the last one.
+    /// The object that was made from this value, if it is the last value.
     #[must_use]
     pub fn get(&self, digest: Digest) -> Option<T> {
         self.0.as_ref().filter(|(same, _)| *same == digest).map(|(_, made)| made.clone())
     }
 
-    /// Replaces what was made of an earlier value.
+    /// Replaces the object that was made from an earlier value.
     pub fn set(&mut self, digest: Digest, made: T) -> T {
         self.0 = Some((digest, made.clone()));
         made

@@ -57,7 +57,7 @@ const LEAST_HEAD_BYTES: usize = 8 * 1024;
 /// another one at once.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What a client may use of a server.
+/// Limits of a server for its connections and requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at one time; further ones wait in the kernel's queue.
@@ -72,7 +72,7 @@ pub struct Limits {
     pub body_bytes: usize,
 }
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The peer of the connection.
@@ -101,7 +101,7 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// What all connections of a server use.
+/// The parts of a server that all its connections use.
 struct Shared {
     name: &'static str,
     limits: Limits,

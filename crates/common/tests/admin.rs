@@ -146,7 +146,7 @@ async fn pages_for_people_and_their_json() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    // What kubectl get --raw and the structured z-pages of 1.35 ask for.
+    // The Accept header for kubectl get --raw and for the structured z-pages of 1.35.
     let accept = "accept: application/json;v=v1alpha1;g=config.k8s.io;as=Statusz\r\n";
     let (_, text) = send(env.address, "GET", "/statusz", accept, "").await;
     let page: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -32,7 +32,7 @@ struct Project {
     after_page: fn(&mut Project),
     /// Changes what a page says of itself.
     twist: fn(&mut Value),
-    /// What the next change of a route is answered with, instead of being made.
+    /// Status and body of the responses to the next changes of a route, last one first. These changes are not made.
     refusals: Vec<(u16, Value)>,
     /// No action is found again: the list is null, as some write one with nothing in it.
     forgetful: bool,

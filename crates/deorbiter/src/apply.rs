@@ -64,7 +64,7 @@ pub struct Apply<'a> {
     pub metrics: &'a Metrics,
 }
 
-/// Where an action is executed.
+/// The server that executes an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Server {
     Management,

@@ -27,7 +27,7 @@ pub struct Args {
     pub runtime: RuntimeArgs,
 }
 
-/// What only deorbiter takes.
+/// Flags that only deorbiter has.
 #[derive(Group, Clone, Debug)]
 #[command(next_help_heading = "Clean-up")]
 pub struct OwnArgs {

@@ -53,7 +53,7 @@ fn spec(own: &OwnArgs) -> anyhow::Result<DeorbitSpec> {
     }
 }
 
-/// What a run would do, by the same rules.
+/// Renders the actions that a run would take, by the same rules.
 async fn show(
     runtime: &Runtime,
     settings: &Settings,

@@ -28,17 +28,17 @@ use crate::settings::Settings;
 pub const CONTROLLER: &str = "deorbit";
 
 /// Only the management cluster makes a reconciliation fail, and it must not be asked by every Deorbit each second while it restarts.
-/// What the target cluster or OpenStack refuses is a result of a reconciliation, and paced there.
+/// A refusal by the target cluster or by OpenStack is a result of a reconciliation, and is paced there.
 const BACKOFF: Backoff = Backoff { base: Duration::from_secs(2), max: Duration::from_secs(60) };
 
 /// After a conflict of two writes: the next reconciliation reads the other one's.
 const CONFLICT_DELAY: Duration = Duration::from_millis(250);
 
-/// What all reconciliations share.
+/// State of the process that all reconciliations share.
 pub struct Context {
     /// The process.
     pub runtime: Runtime,
-    /// What holds for every Deorbit.
+    /// Settings that apply to every Deorbit.
     pub settings: Settings,
     /// deorbiter's own metrics.
     pub metrics: Metrics,

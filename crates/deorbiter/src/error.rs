@@ -1,4 +1,4 @@
-//! What can go wrong outside, named by the intent that failed. Each message is complete.
+//! External errors, named by the intent that failed. Each message is complete.
 
 use std::time::Duration;
 
@@ -47,12 +47,12 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// What was recorded cannot be read.
+    /// The stored records cannot be read.
     #[error(
         "the records in ConfigMap {name} cannot be read; restore it, or delete the Deorbit and create another"
     )]
     Records {
-        /// Which.
+        /// Name of the ConfigMap that holds the records.
         name: String,
     },
     /// The target could not be reached in this reconciliation.

@@ -37,14 +37,14 @@ pub use self::reason::Reason;
 use crate::observe::snapshot::{Cloud, Snapshot, Unread};
 use crate::settings::Settings;
 
-/// What one reconciliation decides.
+/// The decision of one reconciliation.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// Actions, all of which are tried after the status is stored.
     pub plan: Plan<Action>,
-    /// What the status becomes; its `inventory.records` and `config_maps` are added where it is stored.
+    /// The new status; its `inventory.records` and `config_maps` are added where it is stored.
     pub status: DeorbitStatus,
-    /// What is recorded from now on.
+    /// All records of the run after this reconciliation.
     pub records: Vec<Arc<Recorded>>,
     /// When to reconcile again; None: when the Deorbit changes.
     pub requeue_after: Option<Duration>,

@@ -1,6 +1,6 @@
-//! What holds for every Deorbit of this process.
+//! Settings that apply to every Deorbit of this process.
 
-/// Which parts of a cluster belong to OpenStack.
+/// The volumes and load balancers of a cluster that are OpenStack's, by CSI driver and by load balancer class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// CSI drivers and provisioners whose volumes are Cinder's.

@@ -1,5 +1,5 @@
-//! What deorbiter's page says is what deorbiter is: every reason, metric, field of a binding and response of the hook is there,
-//! and what watches it names metrics that it has.
+//! deorbiter's page matches deorbiter: it names every reason, metric, field of a binding and response of the hook. The
+//! alert rules and the dashboard use exactly the metrics that deorbiter has.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;

@@ -51,7 +51,7 @@ pub struct Firewall {
     pub record: Vec<String>,
 }
 
-/// Which families the pod forwards only because of redirects.
+/// The families that the pod forwards only because of redirects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forwards {
     /// IPv4 that arrives on the primary interface.

@@ -77,7 +77,7 @@ fn installed(options: &Options) -> ExitCode {
     }
 }
 
-/// What was changed, and what failed.
+/// The changes of one round (`Ok`) and its failures (`Err`), each as a line of output.
 type Done = Vec<Result<String, String>>;
 
 fn report(done: &Done) -> bool {

@@ -26,7 +26,7 @@ use crate::plan::action::{Failures, NodeRef};
 /// started is finished: with slow writes, it would otherwise be annotated in each reconciliation and never get its Job.
 pub const RECONCILE_BUDGET: Duration = Duration::from_secs(5);
 
-/// What acts are carried out with.
+/// The settings, clients and metrics that a plan is executed with.
 pub struct Apply<'a> {
     /// Settings in force.
     pub config: &'a Config,

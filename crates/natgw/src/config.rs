@@ -9,7 +9,7 @@ pub use self::settings::{Clients, FloatingIPs, Hetzner, Jobs, NetworkName, OnNoC
 use crate::names;
 use crate::selector::{self, Selector};
 
-/// What natgw is run for.
+/// The mode of a run: keep a gateway, or remove everything that natgw made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Keep a gateway.

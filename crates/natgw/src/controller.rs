@@ -93,7 +93,7 @@ pub async fn run(
         if !lead(&runtime, until).await? {
             return ended_early(until);
         }
-        // What one leadership has observed is outdated in the next one.
+        // Each leadership begins with a new reconciler, because the observations of the last one are outdated.
         let new_reconciler = || Reconciler {
             runtime: &runtime,
             config: &config,
@@ -223,11 +223,11 @@ fn floor_after(error: &Error, wait: Duration) -> Duration {
     }
 }
 
-/// What one reconciliation came to.
+/// The result of one successful reconciliation.
 struct Reconcile {
     /// Nothing of natgw's is left.
     clean: bool,
-    /// What is left, for a person.
+    /// The objects that a cleanup has not yet removed, as a text for the user.
     left: String,
 }
 

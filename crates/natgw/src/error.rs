@@ -1,4 +1,4 @@
-//! What can go wrong outside, named by the intent that failed.
+//! Errors of the API server and the cloud, named after the operation that failed.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub enum Error {
         network: u64,
         /// Next hop desired.
         gateway: std::net::Ipv4Addr,
-        /// Which rule of the cloud it breaks.
+        /// The rule of the cloud that the next hop violates.
         why: &'static str,
     },
     /// A Node could not be patched.

@@ -1,6 +1,6 @@
 //! The plan for a [`Snapshot`]. Pure: no IO, no clock, no client.
 //!
-//! Each rule is a file of its own noun; [`plan`] reads like the list of rules.
+//! Each rule is a module of its own. [`plan`] applies the rules in order.
 
 pub mod action;
 pub mod eligibility;
@@ -25,18 +25,19 @@ use crate::observe::snapshot::{Node, Snapshot};
 
 pub(crate) type Output = Plan<Action>;
 
-/// Decides what is done about the observed state.
+/// Plans the actions that bring the observed state to the desired state.
 ///
-/// Guarantees: once the steps were done and their Jobs have succeeded, the plan is empty in the end; the
-/// route is only ever pointed to a candidate; no Job is created beside another of the same Node; nothing is removed that
-/// natgw's own marks do not prove to be its own.
+/// Guarantees: once the steps were done and their Jobs have succeeded, the plan is empty in the end; the route is only
+/// ever pointed to a candidate; no Job is created on a Node that has another one; natgw removes only objects that its
+/// own labels and annotations identify as its own.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
     let mut out = Plan::default();
     if let Some(error) = &snapshot.floating_ips_error {
         out.problem(about_natgw(config), Reason::FloatingIPsUnknown(error.clone()));
     }
-    // The rest of the plan uses the labels as this plan writes them: a label that was removed by mistake removes no gateway.
+    // The rest of the plan uses the labels that this plan writes, so that a label that was removed by mistake tears
+    // down no gateway.
     let snapshot = &*floating_ip::labels(config, snapshot, &mut out);
     let assessed = eligibility::assess(config, snapshot, &mut out);
     let elected = primary::elect(&assessed, snapshot.network.default_route);
@@ -70,7 +71,7 @@ fn regarding(node: &Node) -> Regarding {
     NodeRef::from(node).regarding()
 }
 
-/// The Event's place for what concerns no single Node: natgw's own namespace.
+/// The object of Events that concern no single Node: natgw's own namespace.
 #[must_use]
 pub fn about_natgw(config: &Config) -> Regarding {
     Regarding {

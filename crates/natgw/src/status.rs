@@ -1,4 +1,4 @@
-//! What a person is shown: the network, the route, each Node's standing, and what natgw would do next.
+//! The status text for the user: the network, the route, each Node's standing, and the planned actions.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What a Job does to a Node: a kind of Job, and the IP that it is for.
+//! The task of a Job: its kind, and the IP address that it sets up or tears down.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -106,14 +106,14 @@ impl Part {
 /// A kind of Job and the IP that it is for. Its text, `setup:198.51.100.7`, is the marker in the pending annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Task {
-    /// What is done.
+    /// The kind of Job.
     pub kind: Kind,
     /// For which IP.
     pub ip: Ipv4Addr,
 }
 
 impl Task {
-    /// What the task makes or ends.
+    /// The part that the task sets up or tears down.
     #[must_use]
     pub fn part(self) -> Part {
         Part { role: self.kind.role(), ip: self.ip }

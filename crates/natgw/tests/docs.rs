@@ -1,4 +1,4 @@
-//! What natgw's page says is what natgw is: every setting, reason and metric stands there.
+//! Compares natgw's page with the code: every setting, reason and metric is on it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use natgw::config::{Config, Settings};

@@ -27,7 +27,7 @@ pub struct Args {
     pub runtime: RuntimeArgs,
 }
 
-/// What to do.
+/// Flags that apply with and without RouteGC objects.
 #[derive(Group, Clone, Debug)]
 #[command(next_help_heading = "Route clean-up")]
 pub struct OwnArgs {

@@ -11,7 +11,7 @@ use common::runtime::ConfigError;
 
 use crate::args::{ModeArg, SingleArgs};
 
-/// Which policies are served.
+/// The policies that routegc serves.
 #[derive(Clone, Debug)]
 pub enum Config {
     /// The RouteGC objects of routegc's namespace.

@@ -20,7 +20,7 @@ use crate::login;
 /// A slim Node is 300 bytes, but the API server sends it whole: 500 of them are 5 MB.
 const PAGE: u32 = 500;
 
-/// What is read of a Node.
+/// The fields of a Node that routegc reads.
 #[derive(Resource, Clone, Debug, Serialize, Deserialize)]
 #[resource(inherit = core::Node)]
 pub struct Node {

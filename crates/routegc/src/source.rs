@@ -1,4 +1,4 @@
-//! Where a policy comes from and where its status is stored: a RouteGC, or flags and a ConfigMap with their status.
+//! The source of a policy and the store of its status: a RouteGC, or flags and a ConfigMap with their status.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::names::{CONTROLLER, STATE_KEY, STATE_PREFIX};
 /// list of routes that was read before it would be a minute old.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which policy.
+/// The source of one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PolicySource {
     /// A RouteGC of routegc's namespace, by its name.

@@ -127,7 +127,7 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
     (Status::True, "OrphansFound", format!("mode Enforce would remove {routes}"))
 }
 
-/// Which routes are unknown, and why.
+/// The message about routes with unknown next hops, each with the cause.
 fn unknown(decision: &Decision) -> String {
     let unknown = decision.classified.iter().filter_map(|one| match &one.class {
         RouteClass::Unknown(why) => Some(format!("{} ({why})", one.route)),
@@ -195,7 +195,7 @@ fn dated(before: &RouteGCStatus, mut status: RouteGCStatus, now: Timestamp) -> R
     status
 }
 
-/// What is about to be removed, for the status.
+/// The routes that are about to be removed, in the form of the status.
 #[must_use]
 pub fn texts(routes: &[Route]) -> Vec<RouteText> {
     let text =

@@ -26,7 +26,7 @@ pub(crate) fn load() -> Result<String> {
     Ok(read("/proc/loadavg")?.split_whitespace().take(3).collect::<Vec<_>>().join(", "))
 }
 
-/// What a program prints as its version.
+/// The trimmed output of `--version` of a program.
 pub(crate) fn version(program: &Path) -> Result<String> {
     let output = Command::new(program).arg("--version").output().context("--version")?;
     ensure!(output.status.success(), "{} --version: {}", program.display(), output.status);

@@ -31,7 +31,7 @@ use crate::report::{Bench, mebibytes};
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 struct Args {
-    /// What is measured
+    /// The component to measure
     subject: Subject,
     /// The program to measure [default: the one that was built with this program]
     #[arg(long)]

@@ -61,7 +61,7 @@ pub(crate) async fn stop(controller: &Program) -> Result<()> {
     Ok(())
 }
 
-/// What a controller requested through a proxy to an API server.
+/// A controller's requests to an API server, recorded by a proxy.
 pub(crate) struct Requests {
     /// Without the Lease and the watches.
     pub(crate) all: Vec<Recorded>,

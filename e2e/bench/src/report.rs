@@ -63,7 +63,7 @@ pub(crate) fn count(values: impl IntoIterator<Item = f64>) -> Figures {
     Figures::new("", values)
 }
 
-/// What was counted in a window, extrapolated to an hour.
+/// The count of a window, extrapolated to an hour.
 pub(crate) fn an_hour(number: f64, window: Duration) -> Figures {
     count([number * 3600.0 / window.as_secs_f64()])
 }

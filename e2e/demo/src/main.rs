@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use screen::Screen;
 
-/// What a shell reports for a program that Ctrl-C ended.
+/// The exit code that a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
 /// Shows a controller of Perimeter at work. Needs no cloud account and no cluster of yours

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// Fits into a terminal beside another window.
 const WIDTH: usize = 100;
-/// Where the text of an event begins: after its time and its source.
+/// The column at which the text of an event begins: after its time and its source.
 const EVENT: usize = 24;
 /// Prose and commands are indented below the title of a chapter.
 const INDENT: usize = 2;
@@ -65,7 +65,7 @@ impl Screen {
         self.line(&format!("{:INDENT$}{}", "", self.paint(COMMAND, &format!("$ {text}"))));
     }
 
-    /// What a program printed. Long lines are wrapped.
+    /// Prints the output of a program. Long lines are wrapped.
     pub(crate) fn output(&self, text: &str) {
         for line in text.lines() {
             let own = line.chars().take_while(|c| c.is_whitespace()).count() + OUTPUT;
@@ -122,7 +122,7 @@ impl Screen {
         self.line(&format!("{:INDENT$}{} {text} {dots} {figure}", "", self.paint(SUCCESS, "✓")));
     }
 
-    /// What failed.
+    /// Prints the error that ended the demo.
     pub(crate) fn error(&self, text: &str) {
         self.gap();
         self.wrapped(&format!("{:INDENT$}{} ", "", self.paint(FAILURE, "✗")), text, 2 * INDENT);

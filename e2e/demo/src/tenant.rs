@@ -72,7 +72,7 @@ impl Tenant {
     }
 }
 
-/// What a command that ends by itself prints for a person.
+/// Runs a command that ends by itself, and returns the output that it prints for a user.
 pub(crate) async fn printed(command: Launch) -> Result<String> {
     let program = command.arg("--log-filter=error").start()?;
     let status = program.wait_exit(TIMEOUT).await?;

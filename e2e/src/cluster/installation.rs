@@ -13,7 +13,7 @@ use super::{Cloud, Cluster};
 pub const NAMESPACE: &str = "natgw";
 /// The image of natgw's Jobs, by its default name in natgw's settings.
 const JOBS_IMAGE: &str = "busybox:stable";
-/// Where Debian's busybox-static has it.
+/// The path at which Debian's package busybox-static installs busybox.
 const BUSYBOX: &str = "/bin/busybox";
 
 /// An overlay in a folder of its own.

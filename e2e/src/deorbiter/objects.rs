@@ -1,4 +1,4 @@
-//! What an environment's cluster holds in OpenStack: volumes with their claims, and Services.
+//! The objects of an environment's cluster that hold resources in OpenStack: volumes with their claims, and Services.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};

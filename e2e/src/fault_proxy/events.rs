@@ -105,7 +105,7 @@ impl Events {
         }
     }
 
-    /// What happens to the event, once no rule holds it any more. None: it is forwarded.
+    /// The fate of the event, once no rule holds it any more. None: it is forwarded.
     async fn fate(&mut self, event: &Value) -> Option<Fate> {
         loop {
             let rule: RuleId = match self.proxy.rules.of_event(&self.call, event)? {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::upstream::Flavour;
 
-/// What happens to a request, or to the events of a watch.
+/// A fault of a request, or of the events of a watch.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// The connection is reset; nothing is forwarded.
@@ -67,7 +67,7 @@ impl Fault {
     }
 }
 
-/// What happens to an event, or to a watch.
+/// The effect of a fault on an event, or on a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It waits, and with it what comes after it, until the rule is removed.

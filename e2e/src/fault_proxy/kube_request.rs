@@ -2,7 +2,7 @@
 
 use http::Method;
 
-/// What a request asks of Kubernetes, in the words in which RBAC grants it (`RequestInfo` of k8s.io/apiserver).
+/// The attributes of a Kubernetes request, in the words in which RBAC grants it (`RequestInfo` of k8s.io/apiserver).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubeRequest {
     /// get, list, watch, create, update, patch, delete or deletecollection.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::held;
 
-/// What the proxy knows of a connection while hyper owns it.
+/// The state that the proxy shares with a connection while hyper owns it.
 pub(super) struct Line {
     reset: AtomicBool,
     /// None once the connection is gone.

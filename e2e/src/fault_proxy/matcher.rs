@@ -1,4 +1,4 @@
-//! Which requests a rule is about.
+//! Selects the requests that a rule applies to.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ impl Matcher {
         self
     }
 
-    /// Whose path (without the query) is `pattern`, in which each `*` stands for any run of characters, slashes
-    /// included: `/api/v1/nodes*`, `/networks/*/actions/add_route`.
+    /// With a path (without the query) that matches `pattern`, in which each `*` stands for any run of characters,
+    /// slashes included: `/api/v1/nodes*`, `/networks/*/actions/add_route`.
     #[must_use]
     pub fn path(self, pattern: &str) -> Matcher {
         let pattern = pattern.to_owned();

@@ -118,7 +118,7 @@ impl Rules {
         held(&self.book).rules.iter().any(about)
     }
 
-    /// What happens to an event, by the first rule that applies. None: it is forwarded.
+    /// The fate of an event and the ID of its rule, by the first rule that applies. None: it is forwarded.
     pub(super) fn of_event(&self, call: &Call, event: &Value) -> Option<(RuleId, Fate)> {
         let found = held(&self.book).rules.iter_mut().find_map(|rule| match &rule.fault {
             Fault::Event(fate, filter) if rule.matcher.matches(call) && filter.picks(event) => {

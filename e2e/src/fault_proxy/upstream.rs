@@ -33,7 +33,7 @@ pub enum Flavour {
     Neutron,
 }
 
-/// Where the proxy forwards to.
+/// The server that the proxy forwards to.
 #[derive(Clone)]
 pub struct Upstream {
     url: String,

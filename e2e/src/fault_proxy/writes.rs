@@ -30,7 +30,7 @@ pub enum When {
     AfterResponse,
 }
 
-/// What happens after an action.
+/// The effect of an action on its write and on the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Then {
     /// The write continues.

@@ -79,7 +79,7 @@ impl Change {
 pub struct Action {
     /// Unique in the project.
     pub id: u64,
-    /// What it changes.
+    /// The route change that it makes.
     pub change: Change,
     /// Whether it runs.
     pub status: Status,

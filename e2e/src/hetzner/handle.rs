@@ -1,4 +1,4 @@
-//! What a test can change in the project and read of it, without the API.
+//! Direct changes and reads of the project by a test, without the API.
 
 use anyhow::anyhow;
 use ipnet::Ipv4Net;

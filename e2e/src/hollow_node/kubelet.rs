@@ -33,7 +33,7 @@ const FIELD_MANAGER: &str = "hollow-kubelet";
 
 pub(super) type Policy = Arc<dyn Fn(&Pod) -> Outcome + Send + Sync>;
 
-/// What the loops and the test share.
+/// The state that the loops and the test share.
 pub(super) struct Kubelet {
     client: Client,
     heartbeat: Duration,

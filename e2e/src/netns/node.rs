@@ -335,7 +335,7 @@ impl Process {
             .with_context(|| format!("it printed {:?}", self.printed()))
     }
 
-    /// What it has printed so far, to standard output and to standard error.
+    /// Its output so far: standard output, then standard error.
     pub fn printed(&self) -> String {
         self.stdout.so_far() + &self.stderr.so_far()
     }

@@ -23,7 +23,7 @@ pub(super) struct Conf<'a> {
     pub(super) endpoints: &'a Endpoints,
     pub(super) knobs: &'a Knobs,
     pub(super) venv: &'a Path,
-    /// Where the services keep files.
+    /// The folder in which the services keep files.
     pub(super) state: &'a Path,
     /// MariaDB's socket.
     pub(super) socket: &'a Path,

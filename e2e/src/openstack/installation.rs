@@ -36,7 +36,7 @@ impl Installation {
         self.folder.join("venv")
     }
 
-    /// Where data that a start can begin with are kept.
+    /// The folder of the seeds: data that a start can begin with.
     pub(super) fn seeds(&self) -> PathBuf {
         self.folder.join("seeds")
     }

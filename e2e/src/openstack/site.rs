@@ -53,7 +53,7 @@ impl Site {
         Ok(Self { programs, parts, knobs, endpoints, broker, installation, dir: StateDir::create()? })
     }
 
-    /// Where the services keep what outlives their processes.
+    /// The folder in which the services keep the data that outlives their processes.
     pub(super) fn state(&self) -> PathBuf {
         self.dir.file("state")
     }
@@ -133,7 +133,7 @@ impl Site {
         Ok(self.programs().get(&part).with_context(|| format!("{part:?} does not run"))?.pid())
     }
 
-    /// What a program has written since it was started last.
+    /// The lines that a program has written since its last start.
     pub(super) fn log(&self, part: Part) -> Result<Vec<String>> {
         let programs = self.programs();
         let program = programs.get(&part).with_context(|| format!("{part:?} does not run"))?;

@@ -28,7 +28,7 @@ impl OpenStack {
         Ok(ids)
     }
 
-    /// What Cinder does when it has deleted volumes, all at once.
+    /// Sets volumes to deleted in Cinder's database, as Cinder does after it has deleted them, all at once.
     ///
     /// # Errors
     /// The database refuses.

@@ -1,4 +1,4 @@
-//! What users of a cluster ask the providers for.
+//! The objects that users of a cluster create for the providers.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// What a cluster on OpenStack usually has, in the order in which they can be started: all but
+    /// The providers that a cluster on OpenStack usually has, in the order in which they can be started: all but
     /// [`Self::IngressController`].
     pub const USUAL: [Self; 6] = [
         Self::CloudController,

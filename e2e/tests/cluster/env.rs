@@ -14,7 +14,7 @@ use natgw::names::{BOOT_ID_ANNOTATION, CLIENT_ANNOTATION, FLOATING_IP_LABEL, ROL
 /// Deadline, sufficient on a machine that is ten times slower.
 pub const TIMEOUT: Duration = Duration::from_secs(240);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// What the gateways' Nodes are called, and the client's.
+/// Names of the gateways' Nodes, and of the client's Node.
 pub const GATEWAYS: [&str; 2] = ["node-1", "node-2"];
 pub const CLIENT: &str = "node-3";
 /// The floating IPs of the gateways, and one that comes later.

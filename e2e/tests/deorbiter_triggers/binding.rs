@@ -134,7 +134,7 @@ async fn an_unusable_binding_reports_it_in_its_condition_and_binds_nothing() {
     .await;
     assert_eq!(env.finalizers("prod").await.unwrap(), ["groundctl"]);
 
-    // What the schema forbids is refused at once.
+    // The API server refuses at once a change that the schema forbids.
     let api = Api::<common::api::deorbit_binding::DeorbitBinding>::all(env.client.clone());
     let refused = async |patch: Value| {
         let patch = Patch::Merge(patch);

@@ -251,7 +251,7 @@ async fn invalid_requests_get_a_response_and_a_new_certificate_is_used() {
     let large = "x".repeat(4 << 20);
     assert!(caller.try_post(PATH, large).await.map_or(true, |(status, _)| status == 413));
 
-    // What a kubelet does when the Secret is renewed.
+    // Replaces the certificate, as a kubelet does when the Secret is renewed.
     let bundle = certificate(env.folder.path());
     let renewed = Caller::new(caller.address, &bundle);
     wait_for("the new certificate", || async { renewed.try_post("/elsewhere", String::new()).await.ok() })

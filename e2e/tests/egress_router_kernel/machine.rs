@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 
 /// Set inside.
 const INSIDE: &str = "E2E_INSIDE_STOCK_KERNEL";
-/// Where the plugin is, inside.
+/// Path of the plugin inside the machine.
 pub const PLUGIN: &str = "/opt/cni/bin/egress-router";
 /// Deadline in seconds. Boot and tests take seventy on an idle machine.
 const LIMIT: &str = "600";
 /// MiB of memory. The machine's files are in it, and this test program alone is about 200 MB.
 const MEMORY: &str = "2048";
-/// What the tests call, as Debian's packages.
+/// Debian's packages with the programs that the tests call.
 const PACKAGES: &str = "iproute2 nftables";
 /// Kernel modules of the tests' own links, which are not loaded automatically.
 const MODULES: &str = "veth ipvlan macvlan nf_tables";

@@ -9,7 +9,7 @@ use std::{
 
 const REQUIREMENTS: &str = include_str!("../python/requirements.txt");
 
-/// Where `scripts/python.sh hcloud` puts the client.
+/// The path of the Python with Hetzner's client, which `scripts/python.sh hcloud` installs.
 fn python() -> PathBuf {
     let version = REQUIREMENTS.lines().find_map(|line| line.strip_prefix("hcloud==")).unwrap();
     let cache = || {

@@ -29,7 +29,7 @@ struct Duel {
     second: Replica,
 }
 
-/// What a duel came to.
+/// The result of a duel: the number of acts of each replica.
 #[derive(Default)]
 struct Score {
     acts_of_first: usize,
@@ -238,7 +238,7 @@ async fn put_to_sleep(program: &Program) {
     panic!("it never waits");
 }
 
-/// What a process is in that waits for its sockets and timers.
+/// The system calls in which a process waits for its sockets and timers.
 #[cfg(target_arch = "x86_64")]
 const WAITS: [i64; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
 #[cfg(not(target_arch = "x86_64"))]

@@ -45,7 +45,7 @@ impl Arena {
         Arena { control_plane, namespace, history, sampler: Sampler::start(), _slot: slot }
     }
 
-    /// Where an API server can be reached through a new fault proxy.
+    /// Starts a new fault proxy to the API server.
     pub async fn proxy(&self) -> FaultProxy {
         let (certificate, key) = self.control_plane.admin_identity_pem().unwrap();
         let upstream = Upstream::kubernetes(self.control_plane.url())

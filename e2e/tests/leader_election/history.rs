@@ -51,9 +51,9 @@ impl History {
             .collect()
     }
 
-    /// What must be true of every history: no contender took the Lease from a holder before the time that the holder had
-    /// written was over, by the clock that both share here; transitions count the changes of hands; the time of
-    /// acquisition changes with the holder, and with nothing else.
+    /// Asserts the invariants of every history: no contender took the Lease from a holder before the time that the
+    /// holder had written was over, by the clock that both share here; transitions count the changes of hands; the time
+    /// of acquisition changes with the holder, and with nothing else.
     pub fn assert_sound(&self) {
         self.assert_sound_within(Duration::ZERO);
     }

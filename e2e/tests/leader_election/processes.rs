@@ -155,7 +155,7 @@ async fn a_leader_that_cannot_reach_the_cloud_steps_down_for_one_that_can() {
     assert!(lines.iter().any(|line| line.contains(why)), "{lines:#?}");
     assert!(first.program.exited().unwrap().is_none(), "it is the same process");
     assert_eq!(lines.iter().filter(|line| line.contains("\"started\"")).count(), 1, "it does not restart");
-    // Where no replica can reach it, the lease changes hands and each one retries.
+    // If no replica can reach it, the lease changes hands and each one retries.
     second.cloud.rule(Matcher::any(), Fault::Refuse);
     env.wait("the second to step down", || stepped_down(&second)).await.unwrap();
 }

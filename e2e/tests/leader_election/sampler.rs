@@ -1,4 +1,4 @@
-//! Who leads when, in real time.
+//! The times at which each contender leads, sampled in real time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

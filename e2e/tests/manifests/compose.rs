@@ -38,7 +38,7 @@ struct Rendering {
 }
 
 impl Rendering {
-    /// What the list of combinations shows.
+    /// The combination in one line, for the list of combinations and for messages.
     fn title(&self) -> String {
         let Overlay { controllers, components, namespace, name_prefix } = &self.overlay;
         format!(
@@ -88,7 +88,7 @@ fn components_of(group: &[&str]) -> Vec<&'static str> {
     components
 }
 
-/// Where objects go: `namespace:` and `namePrefix:`.
+/// The values of `namespace:` and `namePrefix:` in the overlays.
 const PLACES: [(Option<&str>, Option<&str>); 3] =
     [(None, None), (Some(EDGE), None), (Some(EDGE), Some(PREFIX))];
 

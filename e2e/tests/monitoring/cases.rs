@@ -10,7 +10,7 @@ use super::promtool;
 
 /// A series without the labels of its target, and its values in promtool's notation, every 30 s.
 pub type Series = (&'static str, &'static str);
-/// What changes, and at which times exactly which alerts fire.
+/// A case: its name, the series that change, and the times with exactly the alerts that fire then.
 pub type Case = (&'static str, Vec<Series>, Vec<(&'static str, Vec<&'static str>)>);
 
 /// The series of a pod of the controller.

@@ -102,7 +102,7 @@ fn a_dashboard_is_valid_for_grafana() {
             assert!(!seen.contains('$'), "{place} uses an undefined variable: {expression}");
             rules.push(json!({ "record": format!("dashboard:{}", rules.len()), "expr": seen }));
         }
-        // What can be a rule is an expression.
+        // An expression is valid if it can be a rule.
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rules.json");
         std::fs::write(&file, json!({ "groups": [{ "name": controller, "rules": rules }] }).to_string())

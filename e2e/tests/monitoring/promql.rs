@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one expression names.
+/// The metrics and labels that one expression names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Metrics, each with the labels that it is selected by.

@@ -1,4 +1,4 @@
-//! What the seed leaves open, as it was ruled, on the real API server.
+//! The cases that the seed leaves open, as they were ruled, on the real API server.
 
 use std::net::Ipv4Addr;
 use std::time::SystemTime;

@@ -12,7 +12,7 @@ with_both! {
     wrong_client_environment_is_refused
 }
 
-/// What natgw gives its client Jobs.
+/// The environment variables that natgw gives its client Jobs.
 fn client_environment(server: &Server) -> Vec<(&'static str, &str)> {
     let mut all = environment(server, "");
     all.retain(|(name, _)| *name != "FLOATING_IP");

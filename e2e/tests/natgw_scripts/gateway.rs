@@ -1,4 +1,4 @@
-//! What a gateway does to packets.
+//! The effects of a gateway on packets: SNAT, forwarding and MSS clamping.
 
 use e2e::netns::{Iptables, Port, wait_until};
 

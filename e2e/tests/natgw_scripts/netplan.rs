@@ -17,7 +17,7 @@ echo "$*" >>/run/netplan-calls
 [[ $# == 1 && $1 == generate ]] || { echo "netplan stand-in: only generate is allowed, not: $*" >&2; exit 64; }
 if [[ -e /run/refuse ]] && ls /etc/netplan | grep -q natgw; then echo "/etc/netplan: error in definition" >&2; exit 78; fi
 "#;
-/// What cloud-init leaves on Ubuntu.
+/// The netplan definition that cloud-init writes on Ubuntu.
 const CLOUD_INIT: &str = "network:\n  version: 2\n  ethernets:\n    eth0:\n      match: {macaddress: 96:00:00:00:00:01}\n      set-name: eth0\n      dhcp4: true\n";
 
 fn install(node: &Node, definitions: &str) {

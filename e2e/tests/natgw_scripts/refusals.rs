@@ -1,4 +1,4 @@
-//! What the scripts refuse, with a sentence and an untouched node.
+//! Environments and nodes that the scripts refuse, with an error message and without a change of the node.
 
 use e2e::netns::Iptables;
 
@@ -209,7 +209,7 @@ fn the_nodes_own_address_is_refused_and_never_removed(kind: Iptables) {
     ] {
         node.sh(change).unwrap();
         refuses(node, SETUP, &environment(&env.gateway, OWN[0]), 3, &[OWN[0], "own address", "label"]);
-        // What an older setup took for a floating IP stays when it is taken back.
+        // A teardown keeps the node's own address, also if an older setup took it for a floating IP.
         let output = run(node, TEARDOWN, &environment(&env.gateway, OWN[0]));
         assert!(output.stderr.contains("own address"), "{output:#?}");
         let address = node.sh("ip -4 addr show eth0").unwrap();

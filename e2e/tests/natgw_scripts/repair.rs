@@ -146,7 +146,7 @@ fn a_setup_that_failed_halfway_is_repaired_by_the_next(kind: Iptables) {
     setup(&env.gateway, FIRST);
     env.client_is_seen_as(FIRST);
     assert_eq!(rules(&env.gateway.node).len(), 3 + 8 + 3);
-    // What an administrator may have taken away is put back as well.
+    // Setup also restores parts that an administrator may have removed.
     for damage in [
         format!("ip addr del {FIRST}/32 dev eth0"),
         "iptables -F FORWARD".to_owned(),

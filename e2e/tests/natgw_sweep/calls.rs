@@ -96,7 +96,7 @@ impl Call {
             }
     }
 
-    /// Where its faults occur.
+    /// The calls at which its faults occur.
     pub fn place(self, env: &TestEnv) -> Place {
         let proxy = match self.server {
             Server::Kubernetes => &env.api_proxy,

@@ -31,7 +31,7 @@ const WORK: Duration = Duration::from_millis(150);
 /// More writes than any run makes.
 const WRITES: u64 = 150;
 
-/// What a Job's script does.
+/// The behaviour of a Job's script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
     Succeeds,

@@ -1,4 +1,4 @@
-//! What the API server and the cloud report at one time, reduced to what natgw reads and writes.
+//! The state of the API server and of the cloud at one time, reduced to the fields that natgw reads and writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;

@@ -114,7 +114,7 @@ impl Scenario {
         Ok(env)
     }
 
-    /// What happens.
+    /// Triggers the events of the scenario in the prepared environment.
     pub async fn happen(self, env: &SweepEnv) -> Result<()> {
         let first = &env.gateways[0];
         match self {

@@ -68,14 +68,14 @@ impl Span {
     }
 }
 
-/// What is inside of `Str(...)`, `Int(...)` and the like.
+/// The text inside of `Str(...)`, `Int(...)` and the like.
 fn untyped(value: &str) -> &str {
     let types = ["Str(", "Int(", "Bool(", "Double("];
     let inside = types.iter().find_map(|of| value.strip_prefix(of));
     inside.and_then(|inside| inside.strip_suffix(')')).unwrap_or(value)
 }
 
-/// Where a line `-> key: Str(value)` belongs.
+/// The part of the output that a line `-> key: Str(value)` belongs to.
 enum Part {
     Resource,
     Attributes,

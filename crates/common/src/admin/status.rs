@@ -1,4 +1,4 @@
-//! What a controller reports on `/statusz`, and the heartbeats of its controllers for `/livez`.
+//! The facts that the controllers of a process report on `/statusz`, and their heartbeats for `/livez`.
 
 use std::{
     collections::BTreeMap,

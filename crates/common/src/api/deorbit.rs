@@ -74,11 +74,11 @@ pub struct DeorbitSpec {
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub cluster_name: String,
-    /// Which kinds are deleted.
+    /// The kinds of resources that are deleted.
     #[serde(default)]
     pub resources: Resources,
-    /// What happens to volumes and snapshots whose reclaim or deletion policy is Retain: Keep leaves them, their claims
-    /// and their data alone; Delete turns the policy to Delete first.
+    /// Handling of volumes and snapshots whose reclaim or deletion policy is Retain: Keep leaves them, their claims and
+    /// their data alone; Delete sets the policy to Delete before it deletes them.
     #[serde(default)]
     pub retained: Retained,
     /// How new PersistentVolumeClaims, VolumeSnapshots and Services of type LoadBalancer are kept from being created
@@ -92,12 +92,12 @@ pub struct DeorbitSpec {
     /// How long is waited for what.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// What a timeout ends in: Release (phase CompletedWithDebris, the cluster may die, the debris is listed) or Block
-    /// (phase Failed).
+    /// Result of a run that reaches a timeout: Release (phase CompletedWithDebris, the cluster may be deleted, the
+    /// debris is listed) or Block (phase Failed).
     #[serde(default)]
     pub on_timeout: OnTimeout,
-    /// What happens to recorded objects that are still in OpenStack when the cluster's own controllers are done or dead:
-    /// Report them, or Delete them by the recorded ID.
+    /// Handling of recorded objects that are still in OpenStack when the cluster's own controllers have finished or
+    /// have stopped: Report lists them, Delete deletes them by the recorded ID.
     #[serde(default)]
     pub leftovers: Leftovers,
     /// Also find objects by clusterName that no object of the cluster names any more, and treat them as leftovers.
@@ -108,7 +108,7 @@ pub struct DeorbitSpec {
     pub dry_run: bool,
 }
 
-/// Where the kubeconfig of the target cluster is.
+/// Location of the kubeconfig of the target cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Kubeconfig {
@@ -124,7 +124,7 @@ pub struct OpenStack {
     pub identity_ref: IdentityRef,
 }
 
-/// What happens to retained volumes.
+/// Handling of volumes and snapshots whose policy is Retain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Retained {
     /// They stay.
@@ -156,7 +156,7 @@ pub enum PodEviction {
     None,
 }
 
-/// What a timeout ends in.
+/// Result of a run that reaches a timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnTimeout {
     /// CompletedWithDebris.
@@ -166,7 +166,7 @@ pub enum OnTimeout {
     Block,
 }
 
-/// What happens to what is left in OpenStack.
+/// Handling of a recorded object that is still in OpenStack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Leftovers {
     /// It is listed.

@@ -17,7 +17,7 @@ pub const PROTECT_ANNOTATION: &str = "deorbiter.perimeter.dev/protect";
 /// Second default of [`DeorbitBindingSpec::protection_annotations`]: Kubernikus's.
 pub const KUBERNIKUS_PROTECT_ANNOTATION: &str = "kubernikus.cloud.sap/termination-protection";
 
-/// Which objects stand for clusters, and how the Deorbit of one is made.
+/// The selection of objects that stand for clusters, and the template of their Deorbits.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -62,11 +62,11 @@ pub struct DeorbitBindingSpec {
     #[serde(default = "protection_annotations")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 317)), extend("x-kubernetes-list-type" = "set"))]
     pub protection_annotations: Vec<String>,
-    /// What the Deorbit of an object looks like.
+    /// Template of the Deorbit of an object.
     pub template: DeorbitTemplate,
 }
 
-/// Which objects.
+/// Selection of objects of one kind, by their labels and by the labels of their namespaces.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!self.apiVersion.startsWith('deorbiter.perimeter.dev/')").message("an object of deorbiter's own stands for no cluster"))]
@@ -80,10 +80,11 @@ pub struct TargetRef {
     /// Kind: `Kluster`.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Z][A-Za-z0-9]*$"))]
     pub kind: String,
-    /// Which of them by their labels; all without it.
+    /// Selects objects by their labels. If not set, objects with any labels are selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Which of them by the labels of their namespaces; all without it. Refused for a kind without namespaces.
+    /// Selects objects by the labels of their namespaces. If not set, objects of all namespaces are selected. Refused
+    /// for a kind without namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 }
@@ -112,7 +113,7 @@ pub struct LabelExpression {
     /// Key of the label, with its prefix if it has one.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// What must hold of it.
+    /// Condition that the label must meet.
     pub operator: LabelOperator,
     /// The values, for In and NotIn.
     #[serde(default)]
@@ -120,7 +121,7 @@ pub struct LabelExpression {
     pub values: Vec<String>,
 }
 
-/// What must hold of a label.
+/// Condition that a label must meet.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelOperator {
     /// Its value is one of these.
@@ -145,7 +146,7 @@ pub struct PhaseRule {
     pub equals: String,
 }
 
-/// What a Deorbit looks like. Texts may hold field paths of the object in braces: `{.metadata.name}-kubeconfig`.
+/// Template of a Deorbit. Texts may hold field paths of the object in braces: `{.metadata.name}-kubeconfig`.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DeorbitTemplate {
@@ -167,7 +168,7 @@ pub struct DeorbitTemplate {
     pub spec: Map<String, Value>,
 }
 
-/// What deorbiter last saw of a binding.
+/// State of a binding as deorbiter last observed it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DeorbitBindingStatus {

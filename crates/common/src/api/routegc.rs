@@ -121,8 +121,8 @@ pub struct RouteGCSpec {
     /// Limits that a removal must respect.
     #[serde(default)]
     pub safety: Safety,
-    /// Where the cluster's Nodes are read from, as a further source: an address of a Node is never an orphaned next hop, and of
-    /// several routes to one pod network the Node's own is the right one. If not set, OpenStack is the only source.
+    /// Source of the cluster's Nodes, in addition to OpenStack: an address of a Node is never an orphaned next hop, and
+    /// of several routes to one pod network the Node's own is the right one. If not set, OpenStack is the only source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes_from: Option<NodesFrom>,
 }
@@ -189,7 +189,7 @@ impl Default for Safety {
     }
 }
 
-/// Where Nodes are read from. Set exactly one of the two.
+/// Source of the cluster's Nodes. Set exactly one of the two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.secretRef) != (has(self.inCluster) && self.inCluster)").message("exactly one of secretRef and inCluster: true"))]

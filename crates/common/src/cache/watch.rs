@@ -24,7 +24,7 @@ const SETTLED: Duration = Duration::from_secs(20);
 /// without ever marking the end; where a list just needs longer, the fallback is right too, only heavier for the server.
 pub(super) const STREAMED_LIST: Duration = Duration::from_secs(30);
 
-/// Where the backoff has no value. `DefaultBackoff` always has one.
+/// The wait if the backoff has no value. `DefaultBackoff` always has one.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 pub(super) struct Keeper<K> {

@@ -99,7 +99,7 @@ impl<N: ClusterName> Args for ClusterArgs<N> {
 
 impl<N: ClusterName> FromArgMatches for ClusterArgs<N> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        // What a template has left empty is not given.
+        // A flag that a template has left empty counts as not given.
         let text =
             |name: &str| matches.get_one::<String>(&flag::<N>(name)).cloned().filter(|text| !text.is_empty());
         let kubeconfig = matches.get_one::<OsString>(&flag::<N>("kubeconfig")).cloned();

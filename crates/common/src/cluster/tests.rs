@@ -1,4 +1,4 @@
-//! Which cluster is meant, and how the parts of the client work together against a server of plain TCP.
+//! The choice of the cluster, and all parts of the client together against a server of plain TCP.
 
 use std::{
     convert::Infallible,

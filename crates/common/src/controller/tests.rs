@@ -34,7 +34,7 @@ fn runtime() -> Runtime {
 #[error("it failed")]
 struct Failed;
 
-/// What one reconciliation is to do: how long it takes and what comes of it.
+/// Duration and result of one reconciliation, by its key and its number among the reconciliations of that key.
 type Script = Arc<dyn Fn(&str, usize) -> (Duration, Result<Next, Failed>) + Send + Sync>;
 
 /// Records what it is asked for. Its memo counts the reconciliations of a key.

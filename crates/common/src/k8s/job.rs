@@ -15,7 +15,7 @@ pub struct Job {
     /// See above.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// What the Job controller reports.
+    /// The state that the Job controller reports.
     #[serde(default, deserialize_with = "or_default")]
     pub status: JobStatus,
 }

@@ -14,10 +14,10 @@ pub struct Node {
     /// See above.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// What is wanted of it.
+    /// The desired state.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: Spec,
-    /// What its kubelet reports.
+    /// The state that its kubelet reports.
     #[serde(default, deserialize_with = "or_default")]
     pub status: NodeStatus,
 }

@@ -33,7 +33,7 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
-/// What happened.
+/// An input of the machine: the end of a wait, the outcome of a command, or the request to release the lease.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The wait is over; also the very first input.
@@ -76,7 +76,7 @@ pub enum WriteOutcome {
     Failed,
 }
 
-/// What to do next.
+/// The next operation of the caller: a request to the API server, a wait, or the end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// GET the Lease.
@@ -122,7 +122,7 @@ pub struct Observed {
     pub at: Duration,
 }
 
-/// What the machine waits for.
+/// The state of the machine: the input that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// the end of a wait

@@ -1,4 +1,4 @@
-//! What a Lease says about its leader.
+//! The leader's record in a Lease.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// A candidate waits between one and 1 + 1.2 retry periods, so that candidates do not move in step: client-go's number.
 pub const JITTER_FACTOR: f64 = 1.2;
 
-/// What to elect a leader for, and how fast.
+/// The Lease, the identity and the times of a leader election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// Others take the lease over when they have seen no change of it for so long. Written into the Lease in whole seconds,

@@ -1,4 +1,4 @@
-//! Which routes may be removed, and the safety limits.
+//! The routes that may be removed, and the safety limits.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::api::routegc::{NodePrefixLength, RouteGCSpec, Safety};
 
-/// Which routes may be removed, and the safety limits.
+/// The routes that may be removed, and the safety limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Routes into these may be removed; all others are foreign.

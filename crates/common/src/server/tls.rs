@@ -28,11 +28,11 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key: `tls.key`.
     pub key: PathBuf,
-    /// Which certificates of clients are verified.
+    /// Verification of client certificates.
     pub clients: ClientCertificates,
 }
 
-/// What is done with the certificate of a client (mTLS).
+/// Handling of the certificate of a client (mTLS).
 #[derive(Clone, Debug, Default)]
 pub enum ClientCertificates {
     /// None is requested.

@@ -28,7 +28,7 @@ pub struct Plan {
     pub flaw: Flaw,
 }
 
-/// What happened, to show that something did.
+/// Statistics of an execution. They show that the simulated events did occur.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub events: u64,

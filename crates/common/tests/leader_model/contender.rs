@@ -1,4 +1,4 @@
-//! What both models share: the API server, and a contender that may be broken on purpose.
+//! The parts that both models share: the API server, and a contender that may be broken on purpose.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Request {
         *self != Request::Read
     }
 
-    /// What the caller is told when it gets no answer.
+    /// The input for the caller when it gets no response.
     pub fn failed(&self) -> Input {
         match self {
             Request::Read => Input::Read(ReadOutcome::Failed),

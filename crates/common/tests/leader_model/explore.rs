@@ -25,7 +25,7 @@ const LEASE: Duration = Duration::from_secs(3);
 const RENEW: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is explored.
+/// The bounds of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// How far each contender's clock goes in one step of time: their ratio is the skew.
@@ -35,7 +35,7 @@ pub struct Bounds {
     pub flaw: Flaw,
 }
 
-/// What happened on the way: a proof about nothing would show here.
+/// Statistics of an exploration. They show that the proof is not vacuous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub states: usize,
@@ -312,7 +312,7 @@ pub fn explore(bounds: Bounds) -> Result<Seen, String> {
         identities: 2,
     };
     let mut known = HashSet::from([first.key()]);
-    // Where each state came from, to tell the way; and the states that are still to be left.
+    // The predecessor of each state and the move from it, for the error; and the queue of states still to explore.
     let mut ways = vec![(0, Move::Time)];
     let mut border = std::collections::VecDeque::from([(0, first)]);
     while let Some((index, state)) = border.pop_front() {

@@ -95,7 +95,7 @@ async fn routes_are_in_one_order_whatever_order_neutron_has() {
     site.was_strict();
 }
 
-/// What each route is, and why.
+/// The explanation of the class of each route.
 fn classes(snapshot: &Snapshot) -> Vec<String> {
     let classified = routes::plan::classify::classify(&policy(), snapshot);
     classified.iter().map(|one| one.class.why()).collect()

@@ -200,7 +200,7 @@ async fn nothing_is_written_if_the_removals_are_no_longer_desired() {
         reply(412, r#"{"NeutronError": {"type": "PreconditionFailed", "message": "no", "detail": ""}}"#);
     let (pairs, list) =
         ("PUT /networking/v2.0/routers/r1/remove_extraroutes", "PUT /networking/v2.0/routers/r1");
-    // What Neutron can do, the write that follows, and how often it is wanted.
+    // The extensions of Neutron, the write that follows, and how many checks find the removals still desired.
     for (aliases, line, yes) in [
         ("extraroute-atomic revision-if-match", pairs, 0),
         ("extraroute-atomic revision-if-match", pairs, 1),

@@ -1,4 +1,4 @@
-//! Which certificates are trusted: those of the authority in the credentials and no other, or all with InsecureSkipVerify.
+//! Trusted certificates: those of the authority in the credentials and no other, or all with InsecureSkipVerify.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -71,7 +71,7 @@ fn request(stream: &mut impl BufRead) -> Option<String> {
     first
 }
 
-/// What a login there comes to; it cannot succeed.
+/// The error of a login at this URL, which cannot succeed.
 async fn login_at(url: &str, cacert: Option<&str>, verify: bool) -> Error {
     let auth = format!("{{auth_url: \"{url}\", user_id: u, password: s3cr3t, project_id: p}}");
     let text = format!("clouds: {{x: {{auth: {auth}, verify: {verify}}}}}");

@@ -12,8 +12,9 @@ use crate::plan::action::Form;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MESSAGE: &str = "this cluster is being cleaned up by deorbiter before it is deleted: no new volumes, snapshots or load balancers";
-/// What is allowed of all that the rules match. A Service that becomes a load balancer counts as a new one. One that is a load
-/// balancer already may still change; otherwise its finalizer could not be removed.
+/// The CEL expression of the freeze: of all requests that the rules match, only those that satisfy it are allowed. A
+/// Service that becomes a load balancer counts as a new one. One that is a load balancer already may still change;
+/// otherwise its finalizer could not be removed.
 const EXPRESSION: &str = "request.resource.resource == 'services' && (!has(object.spec.type) || object.spec.type != 'LoadBalancer' || \
      (request.operation == 'UPDATE' && has(oldObject.spec.type) && oldObject.spec.type == 'LoadBalancer'))";
 

@@ -1,4 +1,5 @@
-//! What a process keeps of one Deorbit between two reconciliations. All of it can be lost: it is read or tried again.
+//! The state of one Deorbit that a process keeps between two reconciliations. All of it can be lost: it is read or
+//! tried again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub struct Memo {
     pub records: Option<(String, Vec<Arc<Recorded>>)>,
     /// The Deorbit as it was cached when the last reconciliation began.
     pub observed: Option<Arc<Deorbit>>,
-    /// What is polled until the next reconciliation.
+    /// The resources in OpenStack that are polled until the next reconciliation.
     pub sample: Option<Sample>,
     target: KubeconfigClient,
     cloud: Kept<Cloud>,

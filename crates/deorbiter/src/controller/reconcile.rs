@@ -25,8 +25,8 @@ use crate::{routes, status};
 
 /// The longest wait between two reconciliations.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Where nothing has changed for a time, the next reconciliation comes after this part of that time: after hours without a change, a
-/// change or a timeout may be noticed so much later, ...
+/// If nothing changes, the wait until the next reconciliation grows to the time since the last change divided by this:
+/// after hours without a change, a change or a timeout may be observed so much later, ...
 const PART: u32 = 10;
 /// ... and no later than this.
 const LATEST: Duration = Duration::from_secs(30);

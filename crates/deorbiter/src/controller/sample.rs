@@ -17,7 +17,7 @@ const SIZE: usize = 8;
 pub struct Sample {
     cloud: Cloud,
     reconcile_at: Instant,
-    /// What existed at the last poll, by kind and ID.
+    /// The polled resources that existed at the last poll, by kind and ID.
     things: Vec<(Kind, String)>,
 }
 

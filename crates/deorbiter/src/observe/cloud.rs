@@ -41,8 +41,8 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
     Ok(out)
 }
 
-/// What the plan makes of an error: only a service that does not respond, or responds with 5xx, is unavailable. A login or a
-/// region that is wrong is refused, and so is a call by rate limiting: the service runs.
+/// Classifies an error for the plan: only a service that does not respond, or responds with 5xx, is unavailable. A
+/// wrong login or region counts as refused, and so does a call that is rate-limited: the service runs.
 #[must_use]
 pub fn unread(error: &Error) -> seen::Unread {
     // Without a status: no response, or a list that changed while it was read; or a login, region or Secret that cannot be used.

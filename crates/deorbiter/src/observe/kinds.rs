@@ -108,7 +108,7 @@ struct Address {
 pub type Service = Object<ServiceSpec, BalancedStatus>;
 
 impl Service {
-    /// What is kept of it; nothing where it has no load balancer.
+    /// The fields of the Service that the observed state keeps; None if it has no load balancer.
     pub fn kept(self) -> Option<kept::Service> {
         let spec = self.spec.unwrap_or_default();
         let former = spec.kind != "LoadBalancer";
@@ -134,7 +134,7 @@ pub struct IngressSpec {
 pub type Ingress = Object<IngressSpec, BalancedStatus>;
 
 impl Ingress {
-    /// What is kept of it.
+    /// The fields of the Ingress that the observed state keeps.
     pub fn kept(self) -> kept::Ingress {
         let class = self.spec.and_then(|spec| spec.ingress_class_name);
         // octavia-ingress-controller reads the annotation only.
@@ -178,7 +178,7 @@ struct PodClaim {
 pub type Pod = Object<PodSpec, Ignored>;
 
 impl Pod {
-    /// What is kept of it; nothing where it names no claim.
+    /// The fields of the Pod that the observed state keeps; None if it names no claim.
     pub fn kept(self) -> Option<kept::Pod> {
         let PodSpec { node_name, volumes } = self.spec.unwrap_or_default();
         let (volumes, unscheduled) =
@@ -208,7 +208,7 @@ pub struct LeaseSpec {
 pub type Lease = Object<LeaseSpec, Ignored>;
 
 impl Lease {
-    /// What is kept of it; nothing where its holder removes nothing in OpenStack.
+    /// The fields of the Lease that the observed state keeps; None if its holder removes nothing in OpenStack.
     pub fn kept(self, settings: &Settings) -> Option<kept::Cleaner> {
         let name = &self.metadata.name;
         // Sidecars of a CSI driver name their Leases after it, with dashes.

@@ -25,13 +25,13 @@ struct PageMeta {
     next: Option<String>,
 }
 
-/// What could not be read.
+/// A failed read from the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// The server refuses, or does not respond.
     #[error("cannot read {what}: {}", error_chain(cause))]
     Kubernetes {
-        /// Where.
+        /// Path of the request.
         what: String,
         /// The response.
         cause: kube::Error,
@@ -39,9 +39,9 @@ pub enum Unreadable {
     /// The response cannot be understood.
     #[error("cannot read {what}: {why}")]
     Odd {
-        /// Where.
+        /// Path of the request.
         what: String,
-        /// What is wrong with it.
+        /// The problem of the response.
         why: String,
     },
 }
@@ -60,7 +60,7 @@ impl Unreadable {
         self.status() == Some(404)
     }
 
-    /// What the plan makes of it: only a server that does not respond, or responds with 5xx, is unavailable.
+    /// Classifies the error for the plan: only a server that does not respond, or responds with 5xx, is unavailable.
     #[must_use]
     pub fn unread(&self) -> Unread {
         match self {

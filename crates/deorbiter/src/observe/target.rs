@@ -75,7 +75,7 @@ pub async fn read(
     })
 }
 
-/// Where VolumeSnapshots are served.
+/// API path of the group that serves VolumeSnapshots.
 const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io";
 
 #[derive(serde::Deserialize)]
@@ -130,7 +130,7 @@ fn or_none<T>(listed: Result<Vec<T>, Unreadable>) -> Result<Vec<T>, Unreadable> 
     }
 }
 
-/// What exists of a Deorbit's freeze.
+/// Reads the objects of a Deorbit's freeze that exist.
 ///
 /// # Errors
 /// Any part of it that could not be read.

@@ -17,12 +17,12 @@ pub struct Action {
     /// The Deorbit.
     #[serde(skip)]
     pub run: Arc<Regarding>,
-    /// What is done.
+    /// The operation.
     #[serde(flatten)]
     pub act: Act,
 }
 
-/// What is done.
+/// An operation on the Deorbit, in the target cluster or in OpenStack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Act {
@@ -45,7 +45,7 @@ pub enum Act {
     },
     /// Deletes an object of the target.
     DeleteObject {
-        /// Which.
+        /// The object that is deleted.
         object: Object,
         /// The ID of what it holds in OpenStack.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,18 +58,18 @@ pub enum Act {
     },
     /// Deletes something in OpenStack by its recorded ID.
     DeleteInCloud {
-        /// What.
+        /// Kind of the resource.
         kind: Kind,
-        /// Which.
+        /// ID of the resource.
         id: String,
         /// Its name.
         name: String,
     },
     /// Removes routes of the cluster's pods from the router.
     RemoveRoutes {
-        /// Whose routes.
+        /// The router and the cluster's pod networks, from the spec.
         asked: api::Routes,
-        /// Which.
+        /// The stale routes that are removed.
         routes: Vec<Route>,
     },
 }
@@ -128,7 +128,7 @@ impl ObjectKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Object {
-    /// What.
+    /// Kind of the object.
     pub kind: ObjectKind,
     /// Empty for kinds without one.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -77,7 +77,8 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
         }
         Err(why) => {
             say(("TargetReachable", Status::False), why.reason(), why.to_string());
-            // What was never frozen, or was unfrozen before the end, does not become Unknown by an outage.
+            // An outage does not set Frozen to Unknown if there was never a freeze, or if it was removed before the
+            // end.
             if snapshot.run.held && may_be_frozen(&snapshot.run) {
                 say(("Frozen", Status::Unknown), "Unavailable", "the target cluster cannot be read".into());
             }
@@ -128,7 +129,7 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<
         };
         set(status, generation, now, ("Planned", what), reason, message);
     }
-    // What was verified at the end stays verified.
+    // Clean is set only when the run reaches a final phase: a resource that was verified then stays verified.
     if status.phase.is_final() && !snapshot.run.status.phase.is_final() {
         let (what, reason, message) = match status.phase {
             Phase::Complete if is_proven(snapshot, records) => (Status::True, "Proven", "0 left".to_owned()),

@@ -24,7 +24,7 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
             .or_else(|| one.record.id.as_deref().and_then(|id| by_id.get(&(one.record.kind, id)).copied()))
     };
     let goes = |(one, known): &(&Found, &Arc<Recorded>)| {
-        // What it held may be gone meanwhile, and the object still has to be deleted.
+        // The object's resource in OpenStack may be gone meanwhile, and the object still has to be deleted.
         let same = one.record.id.is_none() || known.id == one.record.id;
         one.record.kept.is_none() && known.kept.is_none() && same
     };

@@ -1,4 +1,5 @@
-//! What the cluster holds in OpenStack, and what of it is kept: the only place where ownership is decided.
+//! The resources that the cluster holds in OpenStack, and the decision to keep or delete each. Ownership is decided
+//! only here.
 
 mod balancers;
 mod snapshots;

@@ -71,7 +71,8 @@ fn change(record: &mut Arc<Recorded>, how: impl FnOnce(&mut Recorded)) {
 fn update(old: &mut Recorded, new: &Recorded) {
     old.id = old.id.take().or_else(|| new.id.clone());
     old.seen |= new.seen;
-    // What a Service that shares the load balancer keeps stays kept after that Service is gone, whatever the others have.
+    // A floating IP that one of the Services of a shared load balancer keeps stays kept after that Service is gone,
+    // whatever the others have.
     let same = |by: &String| *by == found::service(&new.namespace, &new.name);
     if old.kept_by.as_ref().is_none_or(same) {
         old.kept.clone_from(&new.kept);

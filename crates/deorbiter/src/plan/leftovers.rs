@@ -72,7 +72,8 @@ fn may_go(
     record: &Recorded,
     id: &str,
 ) -> Option<String> {
-    // What belongs to the load balancer of another cluster belongs to that cluster, also after the load balancer is gone.
+    // A floating IP or security group of another cluster's load balancer belongs to that cluster, also after the load
+    // balancer is gone.
     let by_another =
         || ObjectKind::Ingress.has(record) && balancers_of(records, record).any(|one| one.shared);
     match record.kind {
@@ -120,7 +121,7 @@ fn may_go(
             let made = [names::FLOATING_IP_DESCRIPTION, names::INGRESS_FLOATING_IP_DESCRIPTION]
                 .iter()
                 .any(|description| seen.description.starts_with(description));
-            // Where it is associated with another port now, it is in use.
+            // A floating IP that is associated with another port now is in use.
             let free = seen.port.is_none() && !serves(cloud, records, record);
             (made && free && !by_another()).then(|| seen.address.clone())
         }

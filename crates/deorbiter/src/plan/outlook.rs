@@ -1,4 +1,4 @@
-//! What still exists of each record, and since when it should not.
+//! The records whose objects or resources still exist, and the times from which the limits for their deletion count.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Outlook {
     pub why: String,
 }
 
-/// What still exists of one record.
+/// A record whose object or resource still exists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Left<'a> {
     /// The record.
@@ -148,7 +148,8 @@ impl<'a> Judge<'a> {
         };
         let proven_by_id = proven && record.id.is_some();
         let object_stays = match object {
-            // What is verified to be gone in OpenStack does not wait for the finalizer of a controller that has stopped.
+            // The run does not wait for the finalizer of a stopped controller once the resource is verified to be gone
+            // in OpenStack.
             Some(object) => {
                 !proven_by_id || in_cloud.is_some() || (object.by_us && object.deleting.is_none())
             }

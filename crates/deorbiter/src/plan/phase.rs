@@ -312,7 +312,8 @@ impl Planner<'_> {
         debris
     }
 
-    /// What the spec asks for and the run did not reach before it ended: it must not look as if it were gone.
+    /// Debris entries for the routes and the sweep that the spec asks for and the run did not reach before it ended:
+    /// their resources must not be reported as gone.
     fn unchecked(&self) -> Vec<Debris> {
         let run = &self.snapshot.run;
         if run.spec.dry_run {
@@ -332,7 +333,7 @@ impl Planner<'_> {
         }
         let swept = match phase {
             Phase::Sweep => self.cloud().is_some_and(|cloud| {
-                // What is found in this reconciliation is not recorded yet.
+                // Resources that are found in this reconciliation are not recorded yet.
                 cloud.whole && sweep::found(run, &self.records, cloud).is_empty()
             }),
             phase => phase > Phase::Sweep,

@@ -1,4 +1,4 @@
-//! What a run would do, by the same rules.
+//! The preview of a run: the actions that it would take, by the same rules.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ pub enum Reason {
     Requested,
     /// The object uses a claim that is to be deleted.
     UsesClaim {
-        /// Which.
+        /// Name of the claim, in the namespace of the Pod that uses it.
         claim: String,
     },
     /// The volume's policy is Retain, and spec.retained is Delete.
@@ -37,7 +37,7 @@ pub enum Reason {
     FreezeRemoved,
     /// The cluster did not respond, or refused to remove the freeze, for so long that it is left to you.
     FreezeMayRemain {
-        /// What you have to delete there.
+        /// Name of the freeze's objects, which you have to delete in the target cluster.
         name: String,
     },
     /// It is kept.
@@ -47,7 +47,7 @@ pub enum Reason {
     },
     /// It is deleted without a step of its own at the beginning: only a preview reports it.
     DeletedWithOwner {
-        /// What, and how.
+        /// The resource, and how it is deleted or reported.
         what: String,
     },
     /// The target cluster cannot be read.
@@ -81,7 +81,7 @@ pub enum Reason {
     RoutesUnknown {
         /// The router's ID.
         router: String,
-        /// What could not be read.
+        /// The error: of a read, or of the pod networks in the spec.
         why: String,
     },
     /// A controller that removes things in OpenStack does not renew its Lease.
@@ -91,7 +91,7 @@ pub enum Reason {
     },
     /// Records are missing: nothing more can be done.
     RecordsLost {
-        /// What is missing.
+        /// The error message, with the name of the missing or invalid ConfigMap.
         why: String,
     },
     /// The freeze could not be created; the run goes on without it.

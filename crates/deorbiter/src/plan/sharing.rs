@@ -1,4 +1,4 @@
-//! Who uses a load balancer: several Services can share one, including Services of other clusters.
+//! The Services that use a load balancer: several can share one, including Services of other clusters.
 
 use common::api::deorbit::Recorded;
 

@@ -1,5 +1,5 @@
-//! What no object of the cluster names any more, found by the cluster's name. Opt-in, and never by a prefix: clusters `prod` and
-//! `prod_7` of one project must not be confused.
+//! Resources that no object of the cluster names any more, found by the cluster's name. Opt-in, and never by a prefix:
+//! clusters `prod` and `prod_7` of one project must not be confused.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -224,7 +224,7 @@ pub fn kind_of(binding: &DeorbitBinding) -> GroupVersionKindKey {
     (binding.spec.target_ref.api_version.clone(), binding.spec.target_ref.kind.clone())
 }
 
-/// What is needed to decide how an object relates to a binding.
+/// The parts of a binding that decide how an object relates to it.
 struct Seen<'a> {
     binding: &'a DeorbitBinding,
     resource: &'a ApiResource,

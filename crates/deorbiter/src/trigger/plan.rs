@@ -86,7 +86,7 @@ fn owners(bindings: &[Binding]) -> BTreeMap<&str, &str> {
             if marked == Some(binding.name.as_str()) {
                 owners.insert(target.object.uid.as_str(), binding.name.as_str());
             } else if unread.contains(&binding.kind) {
-                // What an older binding selects is unknown in this reconciliation.
+                // The selection of an older binding of this kind is unknown in this reconciliation.
             } else if marked.is_none() && target.selected && may_take(binding, target) {
                 owners.entry(target.object.uid.as_str()).or_insert(binding.name.as_str());
             }
@@ -247,7 +247,7 @@ impl Planner<'_> {
             return;
         };
         let id = format!("{}/{}", deorbit.namespace, deorbit.name);
-        // Which annotations protect is unknown while the rules cannot be read: nothing is released then.
+        // The protecting annotations are unknown while the rules cannot be read: nothing is released then.
         if let (Err(why), Some(End::Complete | End::CompletedWithDebris)) = (&self.binding.rules, deorbit.end)
         {
             return self.hold(target, Reason::DeorbitNotCreated { why: why.clone() });

@@ -65,12 +65,12 @@ pub enum Reason {
     },
     /// The Deorbit of the object cannot be created.
     DeorbitNotCreated {
-        /// What is wrong.
+        /// The cause, for example an invalid binding or the API server's refusal.
         why: String,
     },
     /// A binding cannot be used as it is.
     BindingInvalid {
-        /// What is wrong.
+        /// One sentence: the field of the binding, and the problem.
         why: String,
     },
     /// Another binding has objects that this one selects.

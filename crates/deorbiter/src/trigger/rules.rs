@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::snapshot::{PhaseIs, Rules};
 use super::template::Template;
 
-/// Which objects of the kind a binding selects.
+/// The selectors of a binding, for the objects of its kind.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// By their labels.

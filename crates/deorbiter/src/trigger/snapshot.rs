@@ -66,14 +66,14 @@ pub struct Rules {
     pub when: Option<PhaseIs>,
     /// Annotations that protect.
     pub protections: BTreeSet<String>,
-    /// What a Deorbit looks like.
+    /// The template of the binding's Deorbits.
     pub template: Template,
 }
 
 /// A field and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhaseIs {
-    /// Which field.
+    /// Path of the field.
     pub path: FieldPath,
     /// Its value.
     pub equals: String,
@@ -101,7 +101,7 @@ pub enum Targets {
 /// An object that stands for a cluster.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Which one.
+    /// The object's API version, kind, namespace, name and UID.
     pub object: ObjectId,
     /// metadata.resourceVersion
     pub resource_version: String,

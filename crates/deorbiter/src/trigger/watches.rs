@@ -44,7 +44,7 @@ pub struct Watch {
     since: Instant,
 }
 
-/// What is known of a kind.
+/// The objects of a kind, as far as they are known.
 pub enum Known<'a> {
     /// Its objects.
     Objects(&'a Watch, Vec<Arc<Meta>>),
@@ -72,7 +72,7 @@ impl Watches {
         self.kinds.get(kind).map(|watch| &watch.resource)
     }
 
-    /// What is known of a kind; its watch is started if it does not run.
+    /// The objects of a kind, as far as they are known; its watch is started if it does not run.
     pub async fn known(&mut self, kind: &GroupVersionKindKey) -> Known<'_> {
         self.kinds.retain(|one, watch| {
             let is_gone = || watch.refusal().is_some_and(|problem| problem.code == Some(404));
@@ -138,8 +138,8 @@ impl Watches {
 }
 
 impl Watch {
-    /// What only a person can change: a missing right, or a kind that is gone. An outage ends by itself, and the cached objects
-    /// are the last known ones meanwhile.
+    /// A problem of the watch that only a person can fix: a missing permission, or a kind that is gone. An outage ends
+    /// by itself, and the cached objects are the last known ones meanwhile.
     fn refusal(&self) -> Option<Problem> {
         let health = self.cache.health();
         let problem = health.borrow().problem.clone();

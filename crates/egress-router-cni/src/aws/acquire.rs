@@ -113,7 +113,7 @@ pub fn acquire(
     match attempt.associate(&mut state, &address) {
         Ok(acquired) => Ok(acquired),
         Err(error) => {
-            // What cannot be rolled back stays in the record, for DEL, GC or the next ADD.
+            // A state that cannot be rolled back stays in the record, for DEL, GC or the next ADD.
             let rolled_back = rollback_client()
                 .and_then(|ec2| Ok(release::rollback(&ec2, &state)?))
                 .and_then(|()| attempt.journal.clear());

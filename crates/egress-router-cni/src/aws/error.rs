@@ -31,7 +31,7 @@ pub enum Error {
     Busy {
         /// Of EC2's API.
         action: &'static str,
-        /// What it said.
+        /// The last error response of EC2.
         refusal: Refusal,
     },
     /// The request was sent, and whether it took effect is unknown.
@@ -47,7 +47,7 @@ pub enum Error {
     Refused {
         /// Of EC2's API.
         action: &'static str,
-        /// What it said.
+        /// The error response of EC2.
         refusal: Refusal,
     },
     /// The metadata service refuses.
@@ -57,7 +57,7 @@ pub enum Error {
         path: String,
         /// HTTP status.
         status: u16,
-        /// What to do.
+        /// Advice for the user, at the end of the message.
         advice: &'static str,
     },
     /// A response that does not match the API's documentation.
@@ -65,7 +65,7 @@ pub enum Error {
     Malformed {
         /// The server and the request.
         peer: String,
-        /// What is wrong with it.
+        /// The problem of the response, or the invalid value in it.
         why: String,
     },
     /// A setting or a configuration is invalid.

@@ -138,7 +138,8 @@ pub(crate) fn is_name(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
-/// What is wrong with an interface's name, by the kernel's rules (dev_valid_name in net/core/dev.c) and IFNAMSIZ.
+/// The rule that an interface's name violates, of the kernel's rules (dev_valid_name in net/core/dev.c) and IFNAMSIZ.
+/// None if it is valid.
 pub(crate) fn interface_name(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > 15 {
         return Some("an interface's name has 1 to 15 bytes");

@@ -39,7 +39,7 @@ fn signed(authority: &Authority, name: &str) -> (rcgen::Certificate, KeyPair) {
     (certificate, key)
 }
 
-/// What the server does with one connection.
+/// The server's reaction to one connection.
 #[derive(Clone)]
 enum Reaction {
     /// This status and body.

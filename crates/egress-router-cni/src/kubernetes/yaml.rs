@@ -276,7 +276,7 @@ fn flow(text: &str, depth: usize) -> Option<(Value, &str)> {
     }
 }
 
-/// What follows a comma, or begins with `end`.
+/// The text after a comma, or the whole text if it begins with `end`. None for any other text.
 fn comma(text: &str, end: char) -> Option<&str> {
     let text = text.trim_start();
     match text.strip_prefix(',') {

@@ -10,7 +10,7 @@ use super::message::{FLAG_CREATE, FLAG_EXCLUSIVE, Malformed, Message, split};
 /// A rule that selects a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Which family.
+    /// True for IPv6, false for IPv4.
     pub ipv6: bool,
     /// FRA_PRIORITY.
     pub priority: u32,

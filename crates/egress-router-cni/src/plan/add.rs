@@ -179,7 +179,8 @@ impl Swap {
         let mut after = route::main_default(desired, family, Device::New);
         let mut steps = Vec::new();
         match current {
-            // Which of both the kernel replaces is undefined, and it uses the one whose router is preferred or reachable.
+            // With two routes of the same metric, it is undefined which one the kernel replaces, and it uses the one
+            // whose router is preferred or reachable. So the new route gets the lowest metric.
             Some(before) if advertised(before) => {
                 after.metric = Some(FIRST);
                 steps.push(Step::AddRoute(after));

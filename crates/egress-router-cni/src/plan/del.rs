@@ -109,7 +109,7 @@ fn defaults(
             let mut others = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
             others.any(|there| route::same_entry(there, lost))
         };
-        // Which of several equal IPv6 routes the kernel replaces is undefined.
+        // If several IPv6 routes are equal, it is undefined which of them the kernel replaces.
         let any = family.is_v6() && equal_exists();
         steps.push(match ours {
             Some(before) if !earlier && !any => {

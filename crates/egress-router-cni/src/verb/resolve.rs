@@ -327,12 +327,13 @@ mod tests {
             error.message.contains("10.0.0.7/24") && error.message.contains("allowRequestedIPs"),
             "{error}"
         );
-        // What it gets anyway may be asked for.
+        // A pod may request an address that it gets in any case.
         assert_eq!(resolved(asks(json!(["10.0.0.1"])), "", &refused), Ok(vec!["10.0.0.1/24".into()]));
         assert_eq!(resolved(asks(json!(["10.0.0.7/28"])), "", &allowed), Ok(vec!["10.0.0.7/28".into()]));
         assert_eq!(resolved(asks(json!(["10.0.0.7"])), "", &allowed), Ok(vec!["10.0.0.7/24".into()]));
         assert_eq!(resolved(asks(json!(["10.9.0.7"])), "", &allowed), Ok(vec!["10.9.0.7/32".into()]));
-        // What no pod can have, it does not get for asking: the network's own addresses, everything, one twice.
+        // Requests of addresses that no pod can have are refused: the network's own addresses, prefix length 0, one
+        // address twice.
         for ips in [
             json!(["10.0.0.0/24"]),
             json!(["10.0.0.255"]),

@@ -30,7 +30,7 @@ pub struct Settings {
     /// Whether a default route that points to no Node of this cluster is changed.
     #[serde(default = "yes")]
     pub adopt_foreign_route: bool,
-    /// What becomes of a route to a Node that is no gateway while there is no candidate.
+    /// Whether a route to a Node that is no gateway is kept or removed while there is no candidate.
     #[serde(default)]
     pub on_no_candidate: OnNoCandidate,
     /// Floating-IP labels made by natgw itself.
@@ -57,7 +57,7 @@ pub enum NetworkName {
     Name(String),
 }
 
-/// What becomes of a route to a Node that is no gateway while there is no candidate.
+/// The action on a route to a Node that is no gateway, while there is no candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnNoCandidate {

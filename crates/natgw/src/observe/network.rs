@@ -167,7 +167,7 @@ fn server_id(node: &Node) -> Option<u64> {
 }
 
 impl View {
-    /// What a Node is in the cloud: by its provider ID, or by its name while it has none.
+    /// The server of a Node, found by the provider ID, or by the Node's name if the provider ID is empty.
     #[must_use]
     pub fn server_of(&self, name: &str, provider_id: &str) -> Server {
         let server = if provider_id.is_empty() {

@@ -87,7 +87,7 @@ pub struct Node {
     pub forget: bool,
     /// The role label is there.
     pub role: bool,
-    /// What the Node is in the cloud.
+    /// The Node's server in the cloud.
     pub server: Server,
 }
 
@@ -108,7 +108,7 @@ impl Node {
     }
 }
 
-/// What a Node is in Hetzner's cloud.
+/// The server of a Node at Hetzner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Server {
     /// A Cloud server, and its address in the network (None: not attached to it).
@@ -131,7 +131,7 @@ pub struct Job {
     pub name: String,
     /// metadata.uid
     pub uid: String,
-    /// What it does, and for which IP.
+    /// The Job's task: its kind, and the IP address that it is for.
     pub task: Task,
     /// Node UID and boot ID for which it was made, hashed.
     pub generation: String,

@@ -55,11 +55,11 @@ impl NodeRef {
 pub struct JobSpec {
     /// metadata.name: the same decision always makes the same name, so that creating it twice is harmless.
     pub name: String,
-    /// What it does, and for which IP.
+    /// The Job's task: its kind, and the IP address that it is for.
     pub task: Task,
     /// Node UID and boot ID, hashed.
     pub generation: String,
-    /// 1 for the first try.
+    /// Number of the attempt; 1 for the first.
     pub attempt: u32,
     /// The Node's address in the network, if it has one.
     pub private_ip: Option<Ipv4Addr>,
@@ -69,7 +69,7 @@ pub struct JobSpec {
     pub network_gateway: Ipv4Addr,
 }
 
-/// One outward act. Each names what makes it repeatable in the module of `apply` that runs it.
+/// One write to the API server or the cloud. The module of `apply` that runs it documents why it can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "name", rename_all_fields = "camelCase")]
 pub enum Action {
@@ -79,11 +79,11 @@ pub enum Action {
         network: u64,
         /// The current next hop.
         from: Option<Ipv4Addr>,
-        /// The Node at the current next hop, if it is one.
+        /// Name of the Node that has the current next hop's address, if there is one.
         from_node: Option<String>,
-        /// Next hop desired.
+        /// The desired next hop.
         to: Ipv4Addr,
-        /// The Node's server ID.
+        /// Server ID of the new primary.
         server: u64,
         /// The new primary.
         node: NodeRef,
@@ -92,91 +92,91 @@ pub enum Action {
     RemoveRoute {
         /// Network ID.
         network: u64,
-        /// Next hop of the route that is removed, and of no other.
+        /// Next hop of the route. A route to another next hop is not removed.
         gateway: Ipv4Addr,
         /// The Node at this address.
         node: NodeRef,
     },
     /// Put the role label on a Node.
     SetRole {
-        /// Which.
+        /// The Node that gets the label.
         node: NodeRef,
     },
     /// Take the role label off a Node.
     ClearRole {
-        /// Which.
+        /// The Node that loses the label.
         node: NodeRef,
     },
     /// Write or remove the floating-IP label.
     LabelFloatingIP {
-        /// Which.
+        /// The Node that gets or loses the label.
         node: NodeRef,
-        /// None removes the label.
+        /// The label's value; None removes the label.
         ip: Option<Ipv4Addr>,
     },
     /// Delete a Job and its pods.
     DeleteJob {
-        /// Whose.
+        /// The Node that the Job is for.
         node: NodeRef,
         /// Job name.
         job: String,
-        /// Job UID: another Job of this name is not meant.
+        /// Job UID: another Job of this name is not deleted.
         uid: String,
-        /// What it does.
+        /// The Job's task.
         task: Task,
     },
-    /// Write down on the Node that a Job will change it, before it does.
+    /// Write the pending annotation to a Node: the task of a Job, recorded before the Job changes the Node.
     RecordPending {
-        /// Which.
+        /// The Node that gets the annotation.
         node: NodeRef,
-        /// What the Job will do.
+        /// The Job's task.
         task: Task,
-        /// Jobs in a row that failed so far for this task.
+        /// Number of Jobs in a row that have failed for this task.
         failures: u32,
     },
     /// Create a Job on a Node.
     CreateJob {
-        /// Which.
+        /// The Node that the Job runs on.
         node: NodeRef,
         /// The Job.
         job: JobSpec,
     },
-    /// Write down that a setup Job succeeded: the Node has this part, since this boot.
+    /// Record on a Node that a setup Job succeeded: the IP that the Node is set up for, and the boot ID of the setup.
     RecordSetup {
-        /// Which.
+        /// The Node that was set up.
         node: NodeRef,
-        /// What was set up.
+        /// The task of the setup Job.
         task: Task,
-        /// Boot ID that the Job saw.
+        /// The Node's boot ID at the time of the Job.
         boot_id: String,
     },
-    /// Write down that a teardown Job succeeded.
+    /// Record on a Node that a teardown Job succeeded: the annotation of the setup is removed.
     RecordTeardown {
-        /// Which.
+        /// The Node that was torn down.
         node: NodeRef,
-        /// What was torn down.
+        /// The task of the teardown Job.
         task: Task,
     },
     /// Record that a Job failed, and when it is retried.
     RecordFailure {
-        /// Which.
+        /// The Node on which the Job failed.
         node: NodeRef,
-        /// What failed.
+        /// The task of the failed Job.
         task: Task,
-        /// Jobs in a row that failed.
+        /// Number of Jobs in a row that have failed.
         failures: u32,
-        /// Not before this time.
+        /// The earliest time of the next attempt.
         retry_after: Timestamp,
     },
     /// Remove all of natgw's annotations from a Node, without any Job.
     Forget {
-        /// Which.
+        /// The Node that loses the annotations.
         node: NodeRef,
     },
 }
 
 impl Action {
-    /// The Node that the act is about.
+    /// The Node that the action is about.
     #[must_use]
     pub fn node(&self) -> &NodeRef {
         match self {
@@ -195,7 +195,7 @@ impl Action {
         }
     }
 
-    /// Whether it is about the route or the role label: these come before the work on single Nodes.
+    /// Whether it changes the route or sets the role label. These actions come before the work on single Nodes.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         matches!(self, Action::MoveRoute { .. } | Action::RemoveRoute { .. } | Action::SetRole { .. })
@@ -224,7 +224,7 @@ impl Action {
     pub fn is_prevented_by(&self, failed: &Action, is_outdated: bool) -> bool {
         let same_node = self.node().name == failed.node().name;
         match failed {
-            // The role follows the route, and a Node that still has the traffic keeps its rules.
+            // The role label follows the route, and a Node that still has the traffic keeps its rules.
             Action::MoveRoute { from_node: holder, .. } => {
                 !self.is_job_work()
                     || self.tears_down() && Some(&self.node().name) == holder.as_ref()
@@ -241,11 +241,11 @@ impl Action {
     }
 }
 
-/// The failures of one plan, and what they prevent.
+/// The failed actions of one plan. They prevent later actions that depend on them.
 #[derive(Debug, Default)]
 pub struct Failures<'a> {
     failed: Vec<(&'a Action, bool)>,
-    /// Nodes on which an action was prevented: the later ones of the same chain rely on it.
+    /// Nodes on which an action was prevented. The later actions of the same chain depend on it and are prevented too.
     stopped: BTreeSet<&'a str>,
 }
 
@@ -255,7 +255,7 @@ impl<'a> Failures<'a> {
         self.failed.push((action, is_outdated));
     }
 
-    /// Whether the action is not to be run, because of what has failed before it.
+    /// Whether an earlier failure prevents the action. If so, the later actions of its chain are prevented too.
     pub fn prevent(&mut self, action: &'a Action) -> bool {
         let node = action.node().name.as_str();
         let prevented = action.is_job_work() && self.stopped.contains(node)

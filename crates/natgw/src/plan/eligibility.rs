@@ -1,4 +1,4 @@
-//! Which Nodes are set up as gateways, and which of them could be the primary.
+//! The standing of each Node: whether it is set up as a gateway, and whether it could be the primary.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -21,9 +21,9 @@ pub enum Standing {
         /// Its server ID.
         server: u64,
     },
-    /// Set up for the IP in its label, but not fit to be the primary, and why.
+    /// Set up for the IP in its label, but not able to be the primary, for this reason.
     Eligible(Unfit),
-    /// No gateway (yet).
+    /// Not a gateway (yet).
     None,
 }
 
@@ -52,7 +52,7 @@ pub struct Assessed<'a> {
     pub standing: Standing,
 }
 
-/// Evaluates every Node. Reports invalid label values.
+/// Evaluates every Node. Reports invalid and duplicate label values.
 pub(super) fn assess<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Output) -> Vec<Assessed<'a>> {
     let duplicates = floating_ip::duplicates(snapshot);
     for (ip, nodes) in &duplicates {
@@ -105,7 +105,7 @@ fn standing(
     }
 }
 
-/// Says what is wrong with a Node that carries a floating-IP label and can never become a gateway with it.
+/// Reports why a Node with a floating-IP label cannot become a gateway with it.
 fn report_label(snapshot: &Snapshot, node: &Node, out: &mut Output) {
     let (true, Some(label)) = (node.selected, &node.label) else { return };
     let Some(ip) = floating_ip::parse(label) else {

@@ -14,7 +14,8 @@ use crate::observe::snapshot::{Node, Server, Snapshot};
 /// with a token of another project, tears nothing down.
 pub const CONFIRMATIONS: u32 = 3;
 
-/// Reads a label value as the address of a gateway: IPv4, unicast, and none that can be no floating IP.
+/// Parses a label value as a floating IP: a unicast IPv4 address that is not unspecified, loopback, link-local or
+/// broadcast.
 ///
 /// A label value cannot contain a colon, so it cannot hold an IPv6 address.
 #[must_use]
@@ -28,13 +29,13 @@ pub fn parse(value: &str) -> Option<Ipv4Addr> {
     })
 }
 
-/// The floating IP that a Node counts as assigned: its label, if the selector matches and the value is one.
+/// The floating IP in the Node's label. None if the node selector does not match the Node, or the value is not valid.
 #[must_use]
 pub fn assigned(node: &Node) -> Option<Ipv4Addr> {
     node.label.as_deref().filter(|_| node.selected).and_then(parse)
 }
 
-/// Nodes by the floating IP in their label, where several share one.
+/// The Nodes of each floating IP that is in the label of several Nodes.
 pub fn duplicates(snapshot: &Snapshot) -> BTreeMap<Ipv4Addr, Vec<&Node>> {
     let mut holders = BTreeMap::<Ipv4Addr, Vec<&Node>>::new();
     for node in &snapshot.nodes {
@@ -57,14 +58,14 @@ pub enum Claim {
     Unknown,
 }
 
-/// Where a floating IP is that is not assigned to the Node's server.
+/// The actual assignment of a floating IP that is not assigned to the Node's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
-    /// At another server.
+    /// It is assigned to the server with this ID.
     Server(u64),
-    /// At no server.
+    /// It is assigned to no server.
     None,
-    /// The project (or what the selector leaves of it) has no such floating IP.
+    /// The project has no such floating IP, or the selector for floating IPs does not match it.
     NotListed,
 }
 
@@ -88,13 +89,13 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// The Node stops being a gateway for the IP that it is labelled with.
+    /// Whether the Node stops being a gateway for the IP in its present label.
     fn is_loss(&self) -> bool {
         assigned(self.node).is_some()
     }
 }
 
-/// Writes the floating-IP labels from the list of floating IPs, if the settings say so.
+/// Writes the floating-IP labels from the list of floating IPs, if the settings enable it.
 ///
 /// New holders are labelled before old ones lose the label. A list that takes the label from more than half of the gateways, or
 /// from the last eligible one, may be wrong: see [`hold`]. Returns the Snapshot with the new labels.
@@ -114,7 +115,7 @@ pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
         let Server::Cloud { id, .. } = node.server else { continue };
         let held = of_server.get(&id).map_or(&[][..], Vec::as_slice);
         let now = node.label.as_deref().and_then(parse);
-        // A label that is true stays: a Node uses one floating IP.
+        // A label with an assigned floating IP stays, also if the server has several: a Node uses one floating IP.
         let ip = now.filter(|ip| held.contains(ip)).or_else(|| held.first().copied());
         if held.len() > 1 {
             out.problem(regarding(node), Reason::MultipleFloatingIPs(held.to_vec()));

@@ -1,8 +1,9 @@
 //! The state machine of one Node: which Job it needs now, if any.
 //!
-//! What a Node's kernel holds cannot be read from here, so it is written down: the setup annotation (for which IP), the
-//! boot ID of that setup, and a pending marker that is written before a Job is created and removed with its success. While
-//! the marker is there, nothing is assumed. Jobs that natgw would not have created count as markers too.
+//! natgw cannot read the state of a Node's kernel. It is recorded on the Node instead: the setup annotation (the IP
+//! that the Node is set up for), the boot ID of that setup, and the pending annotation (the marker), which is written
+//! before a Job is created and removed when the Job has succeeded. While the marker exists, the state of the kernel
+//! counts as unknown. A Job that contradicts the annotations counts as a marker too.
 
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ use crate::config::{Config, Mode};
 use crate::observe::snapshot::{Job, Node, Outcome, Ready, Server, Snapshot};
 use crate::task::{Part, Role, Task};
 
-/// After failed Jobs. A minute lets a person read the first Event; a repaired Node should not wait for hours.
+/// Backoff after failed Jobs. A minute lets a user read the first Event; a repaired Node should not wait for hours.
 const BACKOFF: Backoff = Backoff { base: Duration::from_secs(60), max: Duration::from_secs(30 * 60) };
 
-/// Hash of the Node's UID and boot ID: a Job of another generation says nothing about this kernel.
+/// Hash of the Node's UID and boot ID. The result of a Job of another generation does not apply to the running kernel.
 #[must_use]
 pub fn generation(node: &Node) -> String {
     short_hash(&[&node.uid, &node.boot_id])
@@ -54,7 +55,7 @@ fn job_name(node: &Node, task: Task, attempt: u32) -> String {
     )
 }
 
-/// Whether the Node is, for all that is known, set up as a gateway for `ip` since its last boot.
+/// Whether the Node, by its annotations and Jobs, is set up as a gateway for `ip` since its last boot.
 #[must_use]
 pub fn is_settled_gateway(node: &Node, jobs: &[Job], ip: std::net::Ipv4Addr) -> bool {
     let gateway = Some(Part { role: Role::Gateway, ip });
@@ -90,7 +91,8 @@ pub(super) fn work(config: &Config, snapshot: &Snapshot, node: &Node, now: Times
     if node.terminating {
         return;
     }
-    // Not known to the cloud: a token of another project, or a Node that is just being born or dying. No reason to touch it.
+    // The cloud does not know the server: the token is of another project, or the Node is just being created or
+    // deleted. Such a Node is not changed.
     if node.server == Server::Unknown && config.mode != Mode::Cleanup {
         return;
     }
@@ -100,15 +102,15 @@ pub(super) fn work(config: &Config, snapshot: &Snapshot, node: &Node, now: Times
     };
     let desired = desired(config, snapshot, node);
     let Some((task, because)) = next(node, &records, desired) else { return };
-    // Then the label may well name what is taken back.
+    // In a cleanup, the label may still name the IP that is torn down, so the reason is the cleanup.
     let because = if config.mode == Mode::Cleanup { Reason::CleanupRequested } else { because };
     Run { config, snapshot, node, task, because, now }.plan(jobs, out);
 }
 
-/// The task that a Node needs now: first what is to be removed, then what is to be made; one at a time.
+/// The task that a Node needs now, one at a time: first each teardown, then the setup.
 fn next(node: &Node, records: &Records, desired: Option<Part>) -> Option<(Task, Reason)> {
     let pending = records.pending.filter(|pending| Some(pending.part()) != desired);
-    // A marker for something that no annotation records comes first: the next marker would overwrite it.
+    // A marker of a part that no other annotation records comes first, because the next marker would overwrite it.
     if let Some(pending) = pending
         && !records.recorded(pending.part())
     {
@@ -155,7 +157,7 @@ fn delete(node: &Node, job: &Job) -> Action {
     }
 }
 
-/// One task to be brought to its end on one Node.
+/// The current task of one Node, planned until its result is recorded.
 struct Run<'a> {
     config: &'a Config,
     snapshot: &'a Snapshot,
@@ -166,8 +168,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Deletes every other Job of the Node and waits until they are gone; then marks the Node, creates the Job, and
-    /// records its end.
+    /// Deletes every other Job of the Node and waits until they are gone. Then writes the pending annotation, creates
+    /// the Job, and records its result.
     fn plan(self, jobs: &[Job], out: &mut Output) {
         let generation = generation(self.node);
         let is_desired = |job: &&Job| job.task == self.task && job.generation == generation;
@@ -202,7 +204,7 @@ impl Run<'_> {
         NodeRef::from(self.node)
     }
 
-    /// Failures so far of just this task; those of another task do not count.
+    /// Number of failed Jobs of this task; those of another task do not count.
     fn failures(&self) -> u32 {
         if self.has_records() { self.node.failures } else { 0 }
     }
@@ -225,7 +227,7 @@ impl Run<'_> {
             return;
         }
         let private_ip = self.node.private_ip();
-        // A setup script that does not know its private side can only guess.
+        // Without the Node's private address, a setup script could only guess the private interface.
         if self.task.kind.is_setup() && private_ip.is_none() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Which candidate is the primary.
+//! The election of the primary among the candidates.
 
 use std::cmp::Reverse;
 use std::net::Ipv4Addr;

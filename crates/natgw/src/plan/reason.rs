@@ -1,4 +1,4 @@
-//! Why natgw acts, and what it finds wrong: every reason, its code and its sentence.
+//! The reasons of natgw's actions and the problems that it reports, each with its code and its message.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::floating_ip::{Assignment, CONFIRMATIONS};
 use crate::task::{Role, Task};
 
-/// Why a step is taken, or what a person should know.
+/// The reason of a step, or a problem that is reported to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     // Steps: the route and the role.
@@ -25,13 +25,13 @@ pub enum Reason {
     GatewayNotEligible(String),
     /// The floating IP of the route's Node is assigned to another server.
     GatewayLostFloatingIP(String),
-    /// Nothing in the network has the address to which the route points.
+    /// No server in the network has the address of the route's next hop.
     GatewayGone(Ipv4Addr),
-    /// The route points to something that is no Node of this cluster.
+    /// The route points to a server that is not a Node of this cluster.
     ForeignRoute {
         /// Next hop.
         gateway: Ipv4Addr,
-        /// The server that has this address.
+        /// Name of the server that has this address.
         server: String,
     },
     /// No Node can be primary.
@@ -50,9 +50,9 @@ pub enum Reason {
     LabelChanged(Task),
     /// The Node has been rebooted since it was set up: addresses and rules are gone.
     NodeRebooted,
-    /// A Job for another IP may have left traces.
+    /// A Job whose task is not desired now was started and may have left state on the Node.
     SetupInterrupted(Task),
-    /// The IP came back while its teardown was under way.
+    /// The IP is desired again while its teardown is pending.
     LabelRestored,
     /// The Node is a client of the gateway, and its client setup has not run.
     ClientSetupMissing,
@@ -64,14 +64,14 @@ pub enum Reason {
     JobSucceeded,
     /// The Job failed.
     JobFailed {
-        /// How many in a row.
+        /// Number of failed attempts in a row.
         attempt: u32,
         /// The message of the Job controller.
         message: String,
     },
-    /// The wait after a failure is over.
+    /// The backoff after this number of failed attempts has expired.
     BackoffExpired(u32),
-    /// A person set the forget annotation.
+    /// A user set the forget annotation.
     ForgetRequested,
     /// The floating IP is assigned to the Node's server.
     FloatingIPAssigned,
@@ -83,7 +83,7 @@ pub enum Reason {
     InvalidFloatingIP(String),
     /// One of natgw's annotations has a value that natgw never writes.
     InvalidAnnotation {
-        /// Which one.
+        /// Key of the annotation.
         annotation: String,
         /// Its value.
         value: String,
@@ -99,47 +99,48 @@ pub enum Reason {
     FloatingIPNotAssigned {
         /// The IP in the label.
         ip: Ipv4Addr,
-        /// Where it is.
+        /// The actual assignment of this floating IP.
         assignment: Assignment,
     },
-    /// Labels are kept (for now) against the list of floating IPs.
+    /// Labels are kept (for now), although they contradict the list of floating IPs.
     LabelRemovalHeld {
         /// The Nodes that keep their label.
         nodes: Vec<String>,
-        /// They wait for further polls; otherwise the Node is the last eligible gateway.
+        /// True: the labels are kept until further polls confirm the list. False: the Node is the last eligible
+        /// gateway.
         is_unconfirmed: bool,
     },
     /// Several floating IPs are assigned to the Node's server.
     MultipleFloatingIPs(Vec<Ipv4Addr>),
-    /// A dedicated server can be no gateway.
+    /// A dedicated server cannot be a gateway.
     UnsupportedServer(Role),
     /// The Node's server is not known to the cloud.
     ServerNotFound,
     /// The Node's server is not attached to the network.
     ServerNotInNetwork(String),
-    /// The route points to something that is no Node of this cluster, and natgw may not change it.
+    /// The route points to a server that is not a Node of this cluster, and the settings forbid to change it.
     ForeignRouteKept {
         /// Next hop.
         gateway: Ipv4Addr,
-        /// The server that has this address.
+        /// Name of the server that has this address.
         server: String,
     },
-    /// Which server holds which floating IP could not be read; why.
+    /// The floating IPs and their servers could not be listed, with the cause.
     FloatingIPsUnknown(String),
     /// The state could not be observed; nothing is done.
     ObserveFailed(String),
 }
 
-/// What becomes of the route while there is no candidate.
+/// The default route while there is no candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeptRoute {
-    /// There is none.
+    /// There is no default route.
     None,
-    /// It stays: its Node is eligible, if not Ready and schedulable.
+    /// It stays: the Node at its next hop is eligible, although it is no candidate.
     AtEligible(String),
     /// It stays, although its next hop is no gateway.
     AtOther(Ipv4Addr),
-    /// It is removed, as the settings want.
+    /// It is removed, as the settings require.
     Removed,
 }
 
@@ -331,7 +332,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The sentence; it is always printed with the code.
+/// The message. It is always printed with the code.
 impl Serialize for Reason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -1,4 +1,4 @@
-//! The records on a Node of its kernel's state, compared with its Jobs.
+//! The state of a Node's kernel, as its annotations record it, compared with its Jobs.
 
 use super::reason::Reason;
 use crate::config::Config;
@@ -6,14 +6,14 @@ use crate::names;
 use crate::observe::snapshot::{Job, Node};
 use crate::task::{Part, Role, Task};
 
-/// What natgw's annotations say about a Node.
+/// The state of a Node according to natgw's annotations and Jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Records {
     /// Setup annotation.
     pub gateway: Option<Part>,
     /// Client annotation.
     pub client: Option<Part>,
-    /// Pending marker, or the Job that takes its place.
+    /// Task of the pending annotation, or of a Job that contradicts the annotations.
     pub pending: Option<Task>,
 }
 
@@ -40,7 +40,7 @@ impl Annotation {
 }
 
 impl Records {
-    /// Reads the annotations, and holds them against the Jobs that are there.
+    /// Reads the annotations, and compares them with the Node's Jobs.
     ///
     /// # Errors
     /// The annotation that has a value which natgw never writes, and that value.
@@ -66,8 +66,9 @@ impl Records {
     }
 }
 
-/// A Job that contradicts the annotations, such as one created by a process that had lost its lease a moment before: a
-/// setup of what is not recorded, or a teardown of what is. (A finished teardown of what is not recorded is just history.)
+/// The task of a Job that contradicts the annotations, such as one created by a process that had just lost its lease:
+/// the setup of a part that is not recorded, or the teardown of a recorded part. (A finished teardown of a part that is
+/// not recorded is consistent.)
 fn stray(gateway: Option<Part>, client: Option<Part>, jobs: &[Job]) -> Option<Task> {
     let recorded = |task: &Task| [gateway, client].contains(&Some(task.part()));
     jobs.iter()

@@ -6,7 +6,7 @@ use super::primary::Primary;
 use super::reason::Reason;
 use crate::observe::snapshot::Snapshot;
 
-/// First on the new primary, then off all others: at least one Node has the label at any time.
+/// Adds the label to the new primary first, then removes it from all others: at least one Node has it at any time.
 pub(super) fn labels(snapshot: &Snapshot, primary: Option<Primary<'_>>, out: &mut Output) {
     if let Some(primary) = primary
         && !primary.node.role

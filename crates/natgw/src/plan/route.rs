@@ -49,7 +49,7 @@ pub(super) fn towards<'a>(
     Some(primary)
 }
 
-/// Whether the route is not this cluster's and the settings want it left alone.
+/// Whether the route is foreign and the settings forbid to change it.
 pub(super) fn is_left_to_others(
     config: &Config,
     snapshot: &Snapshot,

@@ -40,7 +40,7 @@ const THAW: Duration = Duration::from_secs(30);
 /// Between two polls of OpenStack: a hundredth of what is measured.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a run deletes.
+/// The resources that a run deletes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Volumes,

@@ -123,7 +123,7 @@ pub(crate) async fn until_phase(
     }
 }
 
-/// What Cinder's driver writes on a volume.
+/// The metadata that Cinder's CSI driver writes on a volume.
 pub(crate) fn metadata() -> Value {
     json!({
         "cinder.csi.openstack.org/cluster": CLUSTER,

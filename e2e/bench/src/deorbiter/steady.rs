@@ -1,4 +1,4 @@
-//! What deorbiter requests while nothing changes, and while it waits for volumes that are stuck.
+//! deorbiter's requests while nothing changes, and while it waits for volumes that are stuck.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::machine::processor_time;
 use crate::process::{Requests, STEADY, stop, until_ready, writes};
 use crate::report::{Bench, an_hour, milliseconds};
 
-/// Where nothing changes, deorbiter polls less and less often, until it reaches its longest interval.
+/// The time without a change after which deorbiter polls at its longest interval. Until then it polls less and less
+/// often.
 const CALM: Duration = Duration::from_secs(300);
 const WINDOW: Duration = Duration::from_secs(60);
 /// Longer than a Deorbit takes to reach a phase.

@@ -1,4 +1,4 @@
-//! What natgw requests while nothing changes.
+//! natgw's requests while nothing changes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

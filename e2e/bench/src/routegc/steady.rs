@@ -1,4 +1,4 @@
-//! What routegc requests while nothing changes, and while it only reports stale routes.
+//! routegc's requests while nothing changes, and while it only reports stale routes.
 
 use std::time::Duration;
 

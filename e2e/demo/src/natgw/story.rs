@@ -33,12 +33,12 @@ pub(super) struct Story<'a> {
     pub(super) cause: Timestamp,
     /// The default route at that time.
     before: Option<Ipv4Addr>,
-    /// What happened since then, shown or not.
+    /// The events since the last command, shown or not.
     events: Vec<Event>,
     shown: usize,
     /// Reasons that were explained since then.
     explained: BTreeSet<(String, String)>,
-    /// What was proven, with its figure.
+    /// Proven statements, each with its figure.
     proofs: Vec<(String, String)>,
     timeline: Timeline,
     /// The natgw processes that must not end.

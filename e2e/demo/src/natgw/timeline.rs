@@ -1,4 +1,5 @@
-//! What happened when: natgw's log lines, the cluster's Nodes and Jobs, and the cloud's route, in the order of time.
+//! The events of natgw's demo: natgw's log lines, the cluster's Nodes and Jobs, and the cloud's route, in the order of
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -21,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::environment::{Environment, NAMESPACE, NODES};
 
-/// What natgw reads and writes at a Node.
+/// The state of a Node that natgw reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeState {
     pub(super) ready: bool,
@@ -107,7 +108,7 @@ impl Timeline {
         State { nodes: lock(&self.cluster).nodes.clone(), route: self.hetzner.default_gateway(self.network) }
     }
 
-    /// What happened since the last call.
+    /// The events since the last call.
     pub(super) fn collect(&mut self) -> Vec<Event> {
         let mut events = std::mem::take(&mut lock(&self.cluster).events);
         let history = self.hetzner.route_history(self.network);

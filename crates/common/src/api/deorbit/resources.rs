@@ -1,4 +1,4 @@
-//! Which kinds a `Deorbit` deletes.
+//! The kinds of resources that a `Deorbit` deletes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub enum Choice {
     Keep,
 }
 
-/// Which kinds are deleted in the target cluster. Only objects that hold something in OpenStack are ever touched.
+/// The kinds that are deleted in the target cluster. Only objects that hold something in OpenStack are ever touched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {

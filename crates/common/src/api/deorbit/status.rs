@@ -1,4 +1,4 @@
-//! What a `Deorbit` says of itself.
+//! The status of a `Deorbit`.
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What stands in OpenStack.
+/// Kind of a resource in OpenStack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Kind {
     /// A Cinder volume.
@@ -122,11 +122,11 @@ pub struct DeorbitStatus {
     /// Complete, Clean, Frozen, TargetReachable, CloudReachable, CleanerNotRunning, Protected.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
-    /// What was found, recorded before the first delete. It never shrinks.
+    /// The OpenStack resources that were found, recorded before the first delete. A record is never removed.
     pub inventory: Inventory,
     /// Objects that shall go and are still there.
     pub remaining: i64,
-    /// What is left although it should be gone: the first entries.
+    /// Resources and objects that remain although they should be gone: the first entries.
     pub debris: Vec<Debris>,
     /// How many there are of them.
     pub debris_count: i64,
@@ -151,7 +151,7 @@ pub struct DeorbitStatus {
     pub observed_generation: Option<i64>,
 }
 
-/// What was found.
+/// The OpenStack resources that a run found, and the cluster and the project in which it found them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Inventory {
@@ -178,7 +178,7 @@ pub struct Inventory {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Recorded {
-    /// What it is in OpenStack.
+    /// Kind of the resource in OpenStack.
     pub kind: Kind,
     /// Its OpenStack ID; none while the cluster's object names none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]

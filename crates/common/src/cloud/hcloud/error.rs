@@ -28,7 +28,7 @@ pub enum Error {
         status: u16,
         /// The API's message.
         message: String,
-        /// What [`Error::retry`] returns.
+        /// The result of [`Error::retry`].
         retry: Retry,
     },
     /// No object has this name.
@@ -274,7 +274,7 @@ impl Code {
         }
     }
 
-    /// What the user can do; None if there is nothing to do but wait.
+    /// Advice for the user; `None` for a code without advice, for most of which the only remedy is to wait.
     pub(super) fn advice(&self) -> Option<&'static str> {
         match self {
             Code::TokenReadonly => {

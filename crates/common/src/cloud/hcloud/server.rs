@@ -65,7 +65,7 @@ fn addressed<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PrivateNet>, D::E
         .collect())
 }
 
-/// What Hetzner's cloud controller manager writes into `spec.providerID`.
+/// `spec.providerID` of a Node, in the forms that Hetzner's cloud controller manager writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderId {
     /// `hcloud://4711`: a cloud server, by its ID.

@@ -129,7 +129,7 @@ async fn a_spent_rate_limit_is_waited_for_by_its_refill_not_until_the_bucket_is_
     assert_eq!((requests(&log), hcloud.rate_limit().unwrap().remaining), (1, 0));
 }
 
-/// What each code of the API means, whatever the HTTP status; the status counts for an unknown code.
+/// The API's code decides on the retry, whatever the HTTP status. For an unknown code, the status decides.
 #[tokio::test(start_paused = true)]
 async fn the_code_decides_not_the_status() {
     let route = Route::default_via([10, 0, 0, 2].into());
@@ -196,7 +196,7 @@ async fn a_response_of_another_shape_is_a_decode_error_and_not_retried() {
     }
 }
 
-/// Who has no list of actions has the action itself.
+/// If the API has no list of actions (404), the client requests the action itself.
 #[tokio::test(start_paused = true)]
 async fn an_action_is_asked_for_alone_where_there_is_no_list() {
     let alone = json!({"action": {"id": 77, "command": "add_route", "status": "success", "progress": null}});

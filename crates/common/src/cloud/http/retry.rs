@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 
-/// What the caller of a failed request can do.
+/// Retry policy for the caller of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// The same request fails again until its cause is removed. Reconcile at the usual interval.

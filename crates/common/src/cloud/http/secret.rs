@@ -89,7 +89,7 @@ fn checked(value: &str, place: &str) -> Result<String, SecretError> {
     Ok(value.to_owned())
 }
 
-/// Where it comes from, never what it is.
+/// The source of the secret, never its value.
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

@@ -11,7 +11,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::*;
 
-/// What the transport does with a request.
+/// Reaction of the transport to a request.
 #[derive(Clone, Debug)]
 pub enum Play {
     /// A complete response.

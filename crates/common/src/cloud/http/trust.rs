@@ -1,4 +1,4 @@
-//! Which server certificates are trusted.
+//! Verification of server certificates.
 
 use std::sync::Arc;
 

@@ -40,7 +40,7 @@ impl Interface {
 #[serde(transparent)]
 pub(super) struct Catalog(Vec<Entry>);
 
-/// What a service that is not spoken to lacks here is no reason to refuse the login.
+/// A service of the catalogue. A missing field does not fail the login, because the service may be an unused one.
 #[derive(Clone, Debug, Deserialize)]
 struct Entry {
     #[serde(rename = "type", default, deserialize_with = "or_empty")]
@@ -79,8 +79,8 @@ impl Offer {
     }
 }
 
-/// Where the service's API begins for the project. Keystone fills in what operators leave open in an endpoint; what stands
-/// before it or for it may not have. None if the URL cannot be used.
+/// Base URL of the service's API for the project. It fills in the project ID where an operator left a placeholder in an
+/// endpoint: Keystone does this too, but a proxy or a replacement of Keystone may not. None if the URL cannot be used.
 pub(super) fn base(service: Service, url: &str, project: &str) -> Option<String> {
     const PROJECT: [&str; 4] = ["%(project_id)s", "%(tenant_id)s", "$(project_id)s", "$(tenant_id)s"];
     let url = PROJECT.iter().fold(url.to_owned(), |url, open| url.replace(open, project));
@@ -97,8 +97,8 @@ fn is_local(url: &str) -> bool {
 }
 
 impl Catalog {
-    /// Where the service's API begins. Without a region there must be only one choice: in the wrong region nothing of ours is
-    /// found, and that would look as if it were gone.
+    /// Base URL of the service's API. Without a region there must be only one choice: in the wrong region none of our
+    /// resources are found, and they would seem to be gone.
     ///
     /// The error says what the catalogue has instead.
     pub fn choose(

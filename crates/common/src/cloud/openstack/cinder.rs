@@ -25,7 +25,7 @@ pub struct Volume {
     pub status: String,
     /// GiB.
     pub size: u64,
-    /// What its maker wrote there.
+    /// Metadata that the creator of the volume has set.
     #[serde(default, deserialize_with = "or_empty")]
     pub metadata: BTreeMap<String, String>,
     /// The servers that have it.
@@ -33,7 +33,7 @@ pub struct Volume {
     pub attachments: Vec<Attachment>,
 }
 
-/// Where a volume is attached.
+/// An attachment of a volume to a server or a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The server; empty if it is attached to none, such as to a host.
@@ -56,7 +56,7 @@ pub struct Snapshot {
     pub status: String,
     /// The volume it is of.
     pub volume_id: String,
-    /// What its maker wrote there.
+    /// Metadata that the creator of the snapshot has set.
     #[serde(default, deserialize_with = "or_empty")]
     pub metadata: BTreeMap<String, String>,
 }

@@ -84,7 +84,7 @@ pub(super) fn parse(
     Ok(CloudConf { credentials, router_id })
 }
 
-/// Where `use-clouds` without `clouds-file` looks.
+/// Paths that `use-clouds` without `clouds-file` tries in this order. The first file that can be read is used.
 const USUAL: [&str; 3] = ["clouds.yaml", "~/.config/openstack/clouds.yaml", "/etc/openstack/clouds.yaml"];
 
 /// `use-clouds`: what `[Global]` does not say is in a `clouds.yaml`. The place of it, and what it says.

@@ -79,7 +79,7 @@ fn is_read(name: &str) -> bool {
         ($($field:ident)*) => { [$(stringify!($field)),*] };
     }
     let plain = plain_fields!(names);
-    // Which endpoint of Keystone is taken says something about the login as well.
+    // The choice of Keystone's endpoint affects the login as well.
     let others = ["auth", "region_name", "identity_interface", "identity_endpoint_type"];
     plain.contains(&name)
         || others.contains(&name)

@@ -284,7 +284,7 @@ impl Login {
     }
 }
 
-/// Which text is wrong, at which field, and what is allowed; in one line, without any value of a secret.
+/// A configuration error in one line: the wrong text, its field and what is allowed, without any value of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct ConfigError {
@@ -298,7 +298,7 @@ impl ConfigError {
         ConfigError { place: place.to_string(), why: why.into() }
     }
 
-    /// Where it is: a file or Secret, and the cloud in it.
+    /// The place of the error: a file or Secret, and the cloud in it.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.place

@@ -51,7 +51,7 @@ impl Settings {
         Settings(all)
     }
 
-    /// What follows for each service. The error names the setting and what is wrong with it.
+    /// The endpoint overrides that these settings define, by service. The error names the setting and its fault.
     pub fn read(&self) -> Result<EndpointOverrides, String> {
         let mut endpoint_overrides = EndpointOverrides::new();
         for service in Service::ALL {

@@ -262,7 +262,7 @@ impl Error {
         self.error_response()?.retry_after
     }
 
-    /// What the user can do.
+    /// Advice for the user.
     fn advice(&self) -> &'static str {
         match &self.0.why {
             Why::Login(_) if self.is_credential_gone() => {

@@ -79,7 +79,7 @@ impl Gcfg {
     }
 }
 
-/// What follows the opening bracket.
+/// Parses the text after the opening bracket of a section: its name and its subsection.
 fn section(rest: &str) -> Result<(String, Option<String>), &'static str> {
     let wrong = "a section is [name] or [name \"subsection\"]";
     let rest = rest.trim_start();
@@ -230,7 +230,7 @@ mod tests {
             drop(Gcfg::parse(&format!("[Global]\n{lines}")));
         }
 
-        /// What is quoted comes back.
+        /// Parsing a quoted value returns the original text.
         #[test]
         fn a_quoted_value_is_itself(value in "[ -~ü]{0,40}") {
             let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");

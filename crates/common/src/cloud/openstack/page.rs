@@ -25,7 +25,7 @@ pub(super) struct Page {
 pub(super) struct Link {
     /// `next`, `previous`.
     pub rel: String,
-    /// Where that page is.
+    /// URL of that page.
     pub href: String,
 }
 

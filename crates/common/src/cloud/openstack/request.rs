@@ -286,7 +286,7 @@ fn behind(query: &str, page: &Page) -> Option<String> {
     Some(with_query("", &[("marker", last)]).replacen('?', &format!("{}&", rest.join("&")), 1))
 }
 
-/// What identifies a page.
+/// Identifies a page by the `marker` of its query, or by the whole query if it has none.
 fn marker(query: &str) -> &str {
     query.split('&').find_map(|pair| pair.strip_prefix("marker=")).unwrap_or(query)
 }

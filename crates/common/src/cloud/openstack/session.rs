@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The metric label, and the name in messages.
 const IDENTITY: &str = "identity";
 
-/// What every exchange needs, and the login that is shared.
+/// The data that every exchange needs, and the shared login.
 pub(super) struct Shared {
     pub wire: Wire,
     pub metrics: Metrics,

@@ -24,7 +24,7 @@ enum Op {
     Tick,
 }
 
-/// What the queue owes: written without its data structures.
+/// Specification of the queue: the keys that it has to return, modelled without the queue's data structures.
 #[derive(Clone, Debug, Default)]
 struct Owed {
     /// Asked for and not begun since.

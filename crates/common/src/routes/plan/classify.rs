@@ -272,7 +272,7 @@ fn node_at(snapshot: &Snapshot, nexthop: IpAddr) -> Option<&Node> {
 
 /// The result of the search for a port with an address.
 enum AtPort {
-    /// What has the address.
+    /// A port has it: `server ID` if the port belongs to a server, else `port ID`.
     Exists(String),
     /// Only ports whose servers may be in the Nova of another region: the explanation.
     Unknown(String),

@@ -21,13 +21,13 @@ pub struct Excess {
     pub routes: Vec<Route>,
     /// Number of routes in the pod networks.
     pub of: usize,
-    /// Which limit is exceeded.
+    /// The limit that is exceeded.
     pub limit: Limit,
     /// Hash of exactly these routes of this router and since when they are orphaned: a user who sets it has read the list.
     pub hash: String,
 }
 
-/// Which limit is exceeded.
+/// A safety limit that a plan can exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// `maxRemovals`

@@ -19,7 +19,7 @@ pub struct ClaimSpec {
 pub type Claim = Object<ClaimSpec, Ignored>;
 
 impl Claim {
-    /// What is kept of it.
+    /// The fields of the PersistentVolumeClaim that the observed state keeps.
     pub fn kept(self) -> kept::Claim {
         let spec = self.spec.unwrap_or_default();
         let volume = spec.volume_name.filter(|name| !name.is_empty());
@@ -79,7 +79,7 @@ pub struct VolumeStatus {
 pub type Volume = Object<VolumeSpec, VolumeStatus>;
 
 impl Volume {
-    /// What is kept of it; nothing where it is not Cinder's.
+    /// The fields of the PersistentVolume that the observed state keeps; None if it is not Cinder's.
     pub fn kept(self, settings: &Settings) -> Option<kept::Volume> {
         let spec = self.spec.unwrap_or_default();
         let id = match (spec.cinder, spec.csi) {
@@ -139,7 +139,7 @@ pub struct SnapshotStatus {
 pub type Snapshot = Object<SnapshotSpec, SnapshotStatus>;
 
 impl Snapshot {
-    /// What is kept of it.
+    /// The fields of the VolumeSnapshot that the observed state keeps.
     pub fn kept(self) -> kept::VolumeSnapshot {
         let source = self.spec.unwrap_or_default().source;
         let bound = self.status.and_then(|status| status.bound_volume_snapshot_content_name);
@@ -172,7 +172,7 @@ pub struct ContentStatus {
 pub type Content = Object<ContentSpec, ContentStatus>;
 
 impl Content {
-    /// What is kept of it; nothing where it is not Cinder's.
+    /// The fields of the VolumeSnapshotContent that the observed state keeps; None if it is not Cinder's.
     pub fn kept(self, settings: &Settings) -> Option<kept::Content> {
         let spec = self.spec.unwrap_or_default();
         settings.is_cinder(&spec.driver).then(|| kept::Content {

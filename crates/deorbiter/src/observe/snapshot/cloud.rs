@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use common::api::deorbit::{Kind, Recorded};
 use common::routes::Route;
 
-/// What records and cluster name in OpenStack. What was requested and is missing here does not exist.
+/// The resources in OpenStack that the records and the cluster name. A resource that was requested and is missing here
+/// does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cloud {
     /// ID of the project.
@@ -121,7 +122,7 @@ pub struct SecurityGroup {
 /// A route of the router that is kept, because its next hop may exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoubtfulRoute {
-    /// Which.
+    /// The route that is kept.
     pub route: Route,
     /// Why that is unknown.
     pub why: String,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// Which version of VolumeSnapshots a cluster serves.
+/// The API version of VolumeSnapshots that a cluster serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SnapshotApi {
     /// Since external-snapshotter 4.
@@ -53,7 +53,7 @@ pub struct Cluster {
     pub attachments: BTreeMap<String, String>,
     /// Leases of the controllers that remove things in OpenStack.
     pub cleaners: Vec<Cleaner>,
-    /// What exists of this Deorbit's freeze.
+    /// The objects of this Deorbit's freeze that exist.
     pub freeze: Freeze,
 }
 
@@ -70,7 +70,7 @@ impl Cluster {
     }
 }
 
-/// What all objects have.
+/// The metadata of an object of any kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// metadata.namespace; empty for kinds without one.
@@ -205,7 +205,7 @@ pub struct Version {
     pub resource_version: String,
 }
 
-/// What exists of this Deorbit's freeze.
+/// The objects of this Deorbit's freeze that exist in the target cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freeze {
     /// It may not be read, and nothing of it was ever observed.

@@ -8,7 +8,7 @@ use super::{Finder, Found, record};
 use crate::observe::snapshot::{Claim, Content};
 use crate::plan::action::{Object, ObjectKind};
 
-/// What has a snapshot that is kept: Cinder refuses to delete a volume with a snapshot.
+/// Claims and volumes with a snapshot that is kept: Cinder refuses to delete a volume with a snapshot.
 #[derive(Default)]
 pub(super) struct Held {
     /// By namespace and name.

@@ -17,7 +17,7 @@ use crate::settings::Settings;
 
 mod environment;
 
-/// What goes wrong in one simulation; by default nothing does. Numbers and ranges count reconciliations.
+/// The faults and disturbances of one simulation; none by default. Numbers and ranges count reconciliations.
 #[derive(Clone, Debug)]
 pub struct Course {
     pub csi_stopped: bool,

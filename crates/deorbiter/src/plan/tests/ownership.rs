@@ -1,4 +1,5 @@
-//! What could be mistaken for the cluster's: names that anyone may write, objects that share a resource, and resources of other clusters.
+//! Resources that could be mistaken for the cluster's: names that anyone may write, objects that share a resource, and
+//! resources of other clusters.
 
 use std::time::Duration;
 

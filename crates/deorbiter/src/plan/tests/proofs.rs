@@ -1,4 +1,4 @@
-//! What verifies that something is gone, and how long a run waits for it.
+//! The proofs that something is gone, and the time that a run waits for them.
 
 use std::time::Duration;
 

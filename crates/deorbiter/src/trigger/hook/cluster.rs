@@ -15,7 +15,7 @@ pub const OPENSTACK: &str = "OpenStackCluster";
 /// A Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// Which one.
+    /// The Cluster's API version, kind, namespace, name and UID.
     pub object: ObjectId,
     /// It is being deleted.
     pub terminating: bool,
@@ -25,7 +25,7 @@ pub struct Cluster {
     pub infrastructure: Option<Infrastructure>,
 }
 
-/// What spec.infrastructureRef names.
+/// A reference to an infrastructure object: spec.infrastructureRef of a Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Infrastructure {
     /// API group.

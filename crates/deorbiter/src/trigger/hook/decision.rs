@@ -8,7 +8,7 @@ use super::cluster::Cluster;
 use super::protocol::Response;
 use common::api::deorbit_binding::PROTECT_ANNOTATION;
 
-/// What to do.
+/// The hook's action for one call of Cluster API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Respond with this.

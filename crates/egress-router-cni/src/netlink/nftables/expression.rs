@@ -28,7 +28,7 @@ pub enum Expression {
     SetConnectionMark,
     /// Loads `length` bytes (up to 16) of a header, in network order.
     Payload {
-        /// Which header.
+        /// The header that the bytes are loaded from.
         header: Header,
         /// From its start, in bytes.
         offset: u32,
@@ -39,9 +39,9 @@ pub enum Expression {
     DestinationKind,
     /// The value becomes `(value & mask) ^ xor`; all are numbers of four bytes.
     Bitwise {
-        /// Which bits stay.
+        /// Bits of the value that stay; the others become zero.
         mask: u32,
-        /// Which are inverted then.
+        /// Bits that are inverted after the mask was applied.
         xor: u32,
     },
     /// Compares the value with these bytes.

@@ -111,7 +111,8 @@ fn the_script_runs_as_root_of_the_node_wherever_the_scheduler_would_not() {
     assert_eq!(pod.volumes.as_ref().unwrap()[0].host_path.as_ref().unwrap().path, "/");
 }
 
-/// What the kubelet makes of a command: `$$` is a dollar sign; `$(NAME)` would be a variable, and must not be left there.
+/// The command after the kubelet's expansion: `$$` becomes a dollar sign. No single dollar sign may be left, because
+/// `$(NAME)` would be a variable.
 fn expanded(command: &str) -> String {
     let whole = command.replace("$$", "\0");
     assert!(!whole.contains('$'), "the kubelet would look for a variable");

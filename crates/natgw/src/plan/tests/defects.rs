@@ -1,4 +1,5 @@
-//! The numbered defects of docs/natgw/defects.md that the plan decides; the others are tested where they show.
+//! Tests of the defects in docs/natgw/defects.md that concern the plan. The others are tested in the modules that they
+//! concern.
 
 use common::plan::Reason as _;
 use jiff::SignedDuration;
@@ -96,7 +97,7 @@ fn defect_06_a_label_that_returns_during_teardown_is_set_up_again() {
     env.reconcile();
     assert_eq!(env.get("node-2").pending.as_deref(), Some("teardown:198.51.100.2"));
     env.edit("node-2", |node| node.label = label);
-    // Annotation and label agree, but what the kernel holds is unknown: no candidate.
+    // Annotation and label agree, but the state of the kernel is unknown, so the Node is no candidate.
     env.edit("node-1", |node| node.cordoned = true);
     assert!(!env.steps().iter().any(|step| step.contains("route")), "{:?}", env.steps());
     env.settle();
@@ -205,7 +206,8 @@ fn a_node_unknown_to_the_cloud_is_left_alone() {
     assert_eq!(env.problems(), ["ServerNotFound"]);
 }
 
-/// The states of a floating IP that do not make its Node a gateway: assigned to another server, to none, not listed.
+/// The environment with each state of a floating IP that makes its Node no candidate: assigned to another server, to
+/// none, not listed.
 fn not_assigned(env: &mut TestEnv, ip: std::net::Ipv4Addr) -> [TestEnv; 3] {
     [Some(Some(77)), Some(None), None].map(|holder| {
         let mut env = env.clone();
@@ -297,7 +299,7 @@ fn defect_24_the_last_eligible_gateway_stays_although_the_empty_list_is_confirme
     assert!(env.get("node-1").setup.is_some());
     assert_eq!(env.snapshot.network.default_route, Some(private(2)));
     assert!(env.problems().contains(&"LabelRemovalHeld"));
-    // Another gateway becomes eligible: then the last one goes.
+    // Another gateway becomes eligible: now node-1 loses its label.
     env.assigned.insert(fip(2), Some(2));
     env.settle();
     assert_eq!((labelled(&env), env.primary()), (vec!["node-2"], vec!["node-2"]));
@@ -342,7 +344,7 @@ fn defect_24_another_floating_ip_on_the_only_gateway_is_used_once_it_is_confirme
     assert_eq!((env.get("node-1").setup.as_deref(), env.primary()), (Some("198.51.100.3"), vec!["node-1"]));
 }
 
-/// The actions that are run although the one with this text fails.
+/// The actions that are run if the one with this text fails.
 fn run_despite(env: &TestEnv, fails: &str) -> Vec<String> {
     let plan = env.plan();
     let mut failures = Failures::default();

@@ -1,5 +1,5 @@
-//! A env that a plan is carried out in: what the API server, the Job controller, the kernels and the cloud would make of
-//! it. Strict where they are: a write with an outdated resourceVersion, a second Job or a wrong route is refused.
+//! A simulated environment in which plans are executed: API server, Job controller, kernels and cloud. It is as strict
+//! as they are: a write with an outdated resourceVersion, a second Job or a wrong route fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -24,7 +24,7 @@ pub fn config() -> Config {
     config_with("")
 }
 
-/// Settings with more lines of YAML.
+/// The settings `network: lan` and these further lines of YAML.
 pub fn config_with(more: &str) -> Config {
     let settings = serde_yaml::from_str(&format!("network: lan\n{more}")).unwrap();
     Config { namespace: "natgw".into(), ..Config::new(settings).unwrap() }
@@ -35,9 +35,9 @@ pub struct TestEnv {
     pub config: Config,
     pub snapshot: Snapshot,
     pub now: Timestamp,
-    /// What each Node's kernel really holds.
+    /// The parts that are set up in each Node's kernel, by the Node's name.
     pub kernel: BTreeMap<String, BTreeSet<Part>>,
-    /// The server of each floating IP.
+    /// The ID of the server to which each floating IP is assigned; None: to no server.
     pub assigned: BTreeMap<Ipv4Addr, Option<u64>>,
     /// Whether the floating IPs can be listed.
     pub can_list: bool,
@@ -201,7 +201,7 @@ impl TestEnv {
         panic!("no end in sight:\n{}", self.log.join("\n"));
     }
 
-    /// Lets every Job come to its end and every deleted Job go. Returns whether anything happened.
+    /// Ends every running Job and removes every deleted Job. Returns whether anything has changed.
     pub fn end_jobs(&mut self, succeeds: &impl Fn(Task) -> bool) -> bool {
         let mut happened = false;
         let now = self.now;
@@ -322,7 +322,7 @@ impl TestEnv {
         }
     }
 
-    /// What must hold at any time, also in the middle of a reconciliation.
+    /// Asserts the invariants of every state, also in the middle of a reconciliation.
     pub fn assert_safe(&self) {
         for node in &self.snapshot.nodes {
             let kernel = self.kernel.get(&node.name).cloned().unwrap_or_default();
@@ -347,7 +347,7 @@ impl TestEnv {
         }
     }
 
-    /// What must hold when nothing is left to do.
+    /// Asserts the invariants of a state in which nothing is left to do.
     pub fn assert_settled(&self) {
         let roles = self.primary();
         assert!(roles.len() < 2, "{roles:?}");

@@ -1,5 +1,6 @@
-//! `plan`, explored to the end: every cluster of a few Nodes that some order of events leads to, every step of every reconciliation,
-//! anything of others and a crash in between. Run with `--nocapture` to see what was explored.
+//! An exhaustive model checker for `plan`: every cluster of a few Nodes that some order of events leads to, every step
+//! of every reconciliation, and any event of the environment or a crash between two steps. Run with `--nocapture` to
+//! print the numbers of states and transitions.
 
 mod act;
 mod bounds;
@@ -20,7 +21,7 @@ use flaw::Flaw;
 
 use super::env::{config, config_with};
 
-/// Few kinds of disturbances, so that many of them can be followed.
+/// A small set of disturbances, so that longer sequences of them can be explored.
 const SMALL: Alphabet = Alphabet {
     labels: [&[Ip::A], &[Ip::B], &[]],
     ready: &[Ready::True, Ready::Unknown],
@@ -85,7 +86,7 @@ fn two_gateways_through_more_trouble() {
     explore_all("labels, readiness, cordons", Bounds { alphabet: SMALL, ..bounds(2, Start::Gateways, 4) });
 }
 
-/// Law of defect 25: what is refused for the route and the role label stops no Node.
+/// Law of defect 25: a refused write of the route or of the role label stops no Node.
 #[test]
 fn defect_25_refused_writes_of_route_and_role_stop_no_node() {
     for start in [Start::Gateways, Start::Labels] {

@@ -1,11 +1,11 @@
-//! From any state, through any disturbance: never an unsafe step, and in the end everything as the labels want it.
+//! Properties of random histories: every step is safe, and the state converges to the one that the labels require.
 
 use proptest::prelude::*;
 
 use super::env::{TestEnv, config, fip};
 use crate::observe::snapshot::{Ready, Server};
 
-/// Something that happens to a Node, or to natgw.
+/// One event of a random history: a change of the environment, or a reconciliation of natgw.
 #[derive(Clone, Debug)]
 enum Event {
     Label(u8, Option<u8>),
@@ -69,7 +69,7 @@ impl Event {
     }
 }
 
-/// A reconciliation that is looked at after each of its steps. The route may only be moved to a candidate.
+/// A reconciliation with a check after each of its steps. The route may only be moved to a candidate.
 fn checked_reconcile(env: &mut TestEnv, limit: usize) {
     let before = env.clone();
     let steps = before.plan().steps.len().min(limit);
@@ -98,7 +98,7 @@ proptest! {
             event.happen(&mut env);
             env.assert_safe();
         }
-        // The storm is over: every Node is well again, and time goes by.
+        // There are no more disturbances: every Node is Ready, schedulable and attached to the network.
         for n in 1..=3_u8 {
             env.edit(&format!("node-{n}"), |node| {
                 node.ready = Ready::True;
@@ -106,7 +106,7 @@ proptest! {
                 node.server = Server::Cloud { id: n.into(), private_ip: Some(super::env::private(n + 1)) };
             });
         }
-        // ... and the cloud agrees with the labels again, for one holder each.
+        // Each floating IP is assigned to the server of the first selected Node that has it in its label, or to none.
         for n in 1..=3_u8 {
             let text = fip(n).to_string();
             let holder = env.snapshot.nodes.iter().find(|node| node.selected && node.label.as_ref() == Some(&text));

@@ -1,4 +1,5 @@
-//! What the seed leaves open, as it was ruled; and what becomes of bad input.
+//! Tests of the rulings in docs/natgw/defects.md, on points that the first description of natgw leaves open, and of
+//! invalid input.
 
 use common::plan::Reason as _;
 use jiff::SignedDuration;
@@ -115,7 +116,8 @@ fn ruling_foreign_route_is_adopted_as_configured() {
         "a primary without the route is none"
     );
     assert_eq!(env.problems(), ["ForeignRouteKept"]);
-    // An address without a server, such as that of a deleted gateway, is foreign.
+    // A next hop without a server, such as a deleted gateway's address, is not foreign: its route is moved all the
+    // same.
     env.snapshot.network.servers.remove(&private(99));
     assert_eq!(env.plan().steps[0].because.code(), "GatewayGone");
 }
@@ -156,7 +158,7 @@ fn ruling_of_nodes_with_the_same_ip_the_clouds_choice_is_elected() {
     env.settle();
     assert_eq!(env.primary(), ["node-2"]);
     assert!(env.problems().contains(&"DuplicateFloatingIP"));
-    // The floating IP moves on: so does the route, to whom it belongs.
+    // The floating IP is assigned to the other Node, and the route follows it.
     env.assigned.insert(fip(1), Some(1));
     env.settle();
     assert_eq!(env.primary(), ["node-1"]);
@@ -242,7 +244,7 @@ fn no_job_is_created_while_the_kubelet_does_not_report() {
     let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
     env.edit("node-1", |node| node.ready = Ready::Unknown);
     assert!(env.plan().is_empty());
-    // Not Ready is another matter: the CNI plugin of a private-only Node may wait for just this Job.
+    // A Node that is not Ready gets its Job: the CNI plugin of a Node without a public address may wait for this Job.
     env.edit("node-1", |node| node.ready = Ready::False);
     assert_eq!(env.steps().len(), 2);
 }
@@ -317,7 +319,7 @@ fn label_removed_by_mistake_is_written_again_before_a_teardown() {
     assert_eq!(env.primary(), ["node-1"]);
     env.edit("node-1", |node| node.label = None);
     assert_eq!(env.steps(), ["label Node node-1 with floating IP 198.51.100.1"]);
-    // The cloud reports another assignment: the label is right, and the Node is set up again.
+    // The cloud reports another assignment: the label changes, and the Node is set up for the new floating IP.
     env.assigned.insert(fip(1), None);
     env.assigned.insert(fip(3), Some(1));
     env.settle();

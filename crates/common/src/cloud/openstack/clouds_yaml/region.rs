@@ -47,7 +47,7 @@ pub(super) fn named(place: &str, text: &str, cloud: [&str; 2]) -> Result<Option<
     let [section, name] = cloud;
     let read = |field| {
         let path = [section, name, field];
-        // What is no text is a list, or the error of one.
+        // A value that is no string is parsed as a list; if it is no list either, the error is that of the list.
         match at::<String>(place, text, &path) {
             Ok(one) => Ok(one.map(|one| one.split(',').map(|name| name.trim().to_owned()).collect())),
             Err(_) => at::<Vec<String>>(place, text, &path),

@@ -215,7 +215,7 @@ fn of_several_regions_one_is_named() {
     assert_eq!(with("region_name: Kna1", &open, None).unwrap().auth_url, "https://Kna1.a:5000/v3");
     let error = with("", &open, None).unwrap_err().to_string();
     assert!(error.contains("no region is named"), "{error}");
-    // What a region has for other programs says nothing about the login.
+    // Fields of a region that are for other programs do not affect the login.
     let networks =
         "regions: [{name: A, values: {networks: [{name: n, routes_externally: true}], dns_api_version: 2}}]";
     assert_eq!(with(networks, PASSWORD, Some("A")).unwrap().region.as_deref(), Some("A"));

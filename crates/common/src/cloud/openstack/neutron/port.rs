@@ -19,16 +19,16 @@ pub struct Port {
     pub name: String,
     /// The network it is on.
     pub network_id: String,
-    /// Whose it is, in today's words.
+    /// ID of the project that owns it.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
-    /// The same in those of before 2016, which is all that some say.
+    /// The same under its name of before 2016; some clouds have only this field.
     #[serde(default, deserialize_with = "or_empty", skip_serializing)]
     pub tenant_id: String,
     /// The server, router, … that has it; empty if none.
     #[serde(default, deserialize_with = "or_empty")]
     pub device_id: String,
-    /// What kind of device that is: `compute:<zone>`, `network:router_interface`, …; empty if none.
+    /// Type of that device: `compute:<zone>`, `network:router_interface`, …; empty if none.
     #[serde(default, deserialize_with = "or_empty")]
     pub device_owner: String,
     /// Its addresses.

@@ -35,7 +35,7 @@ pub struct Router {
     /// Its name; not unique, may be empty.
     #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
-    /// Whose it is.
+    /// ID of the project that owns it.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
     /// Grows with each change of the router, its routes and its interfaces; None where Neutron lacks `standard-attr-revisions`.

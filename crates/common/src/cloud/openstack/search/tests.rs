@@ -5,7 +5,7 @@ use crate::cloud::http::Trust;
 use crate::cloud::openstack::catalog::Interface;
 use crate::cloud::openstack::service::Service;
 
-/// What is found with these variables and these files.
+/// The credentials that the search finds with these variables and these files.
 fn found(
     cloud: Option<&str>,
     variables: &[(&str, &str)],

@@ -40,7 +40,7 @@ enum Event {
     Reconcile(Cut),
 }
 
-/// Where a reconciliation ends early.
+/// The point at which a reconciliation ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     Never,

@@ -1,4 +1,4 @@
-//! natgw's acts in the modelled cluster: one at a time, each accepted or refused as the API server and the cloud would.
+//! natgw's acts in the modelled cluster, one at a time. Each is accepted or refused as by the API server and the cloud.
 
 use super::cluster::{Boot, Cluster, End, Hop, Job, Kernel, Retry, Work};
 use super::flaw::Flaw;
@@ -6,7 +6,8 @@ use super::view::{boot_of, index};
 use crate::observe::snapshot::Snapshot;
 use crate::plan::Action;
 
-/// An act that is still to be done. A move of the route is two, as for the cloud.
+/// One write of a plan. A move of the route consists of two, as in the cloud: the old route is deleted, the new one
+/// added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     MoveRoute {
@@ -27,24 +28,25 @@ pub enum Act {
     RecordSetup(u8, Work, Boot),
     RecordTeardown(u8, Work),
     RecordFailure(u8, u8),
-    /// An act that natgw was not asked for here: on the floating-IP label, or to forget.
+    /// An act that must not occur, because the model enables neither label management nor `forget`.
     Uncalled(u8),
 }
 
-/// How it went.
+/// The outcome of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// A part of it is done, and this is still to do.
+    /// The first part is done; this act is left to do.
     Then(Act),
-    /// Refused: the cluster is not as the decision had it.
+    /// Refused: the cluster is not in the state that the decision was made on.
     Outdated,
     /// Refused by the API server or the cloud for another reason.
     Refused,
 }
 
 impl Act {
-    /// Reads it from a plan; Jobs are found again in the cluster that the plan was made on.
+    /// Converts an action of a plan. `seen` is the cluster of the Snapshot, in which a Job that is to be deleted is
+    /// found.
     pub fn of(action: &Action, snapshot: &Snapshot, seen: &Cluster) -> Act {
         let node = index(&action.node().name);
         match action {
@@ -95,7 +97,7 @@ impl Act {
         }
     }
 
-    /// It writes the route or a role label.
+    /// Whether it writes the route or a role label.
     pub fn is_route_or_role(self) -> bool {
         matches!(
             self,
@@ -131,7 +133,7 @@ impl Act {
         }
     }
 
-    /// What is left of a plan after this act has failed.
+    /// Removes from `acts`, the rest of the plan, the acts that the failure of this one prevents.
     pub fn prune(self, acts: &mut Vec<Act>, is_outdated: bool, flaw: Flaw) {
         if flaw == Flaw::SharedFate {
             return acts.clear();
@@ -151,7 +153,7 @@ impl Act {
         });
     }
 
-    /// Whether it is right depends on which Nodes are candidates.
+    /// Whether the law of this act depends on the set of candidates.
     pub fn needs_candidates(self) -> bool {
         match self {
             Act::MoveRoute { .. } | Act::AddRoute { .. } | Act::RemoveRoute { .. } => true,
@@ -160,7 +162,7 @@ impl Act {
         }
     }
 
-    /// The same action after a reboot of its Node: its boot is an earlier one now.
+    /// The same act after a reboot of the Node `of`: the boot that it refers to is an earlier one now.
     pub fn after_reboot(self, of: u8) -> Act {
         match self {
             Act::Delete(node, job) if node == of => Act::Delete(node, Job { boot: Boot::Earlier, ..job }),
@@ -170,7 +172,8 @@ impl Act {
         }
     }
 
-    /// Does it. `stale`: Nodes whose object was changed by others since the decision.
+    /// Executes the act. `stale`: Nodes, as bits, whose object has changed since the decision; writes to them are
+    /// refused.
     pub fn apply(self, cluster: &mut Cluster, stale: u8, flaw: Flaw) -> Outcome {
         match self {
             Act::MoveRoute { from, to } => {
@@ -249,7 +252,8 @@ fn settle(node: &mut super::cluster::Node) {
     node.retry = Retry::None;
 }
 
-/// The API server is asked for other Jobs of the Node first. From its creation on, the script may have begun.
+/// Creates a Job, if the API server has no other Job of the Node. From the creation on, the script may have changed the
+/// kernel.
 fn create(cluster: &mut Cluster, node: u8, job: Job, flaw: Flaw) -> Outcome {
     let node = cluster.node(node);
     if let Some(same) = node.jobs().find(|there| there.is(&job)) {

@@ -6,12 +6,12 @@ use super::environment::{Alphabet, Event};
 use super::flaw::Flaw;
 use crate::config::Config;
 
-/// What is explored.
+/// The parameters of one exploration.
 pub struct Bounds {
     pub config: Config,
     pub nodes: usize,
     pub alphabet: Alphabet,
-    /// How many disturbances there may be in all; None for any number.
+    /// Maximum number of disturbances in all; None for any number.
     pub disturbances: Option<usize>,
     pub start: Start,
     pub flaw: Flaw,
@@ -25,14 +25,14 @@ impl Bounds {
     }
 }
 
-/// Where it begins.
+/// The clusters that an exploration begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With no label anywhere.
+    /// A cluster without labels.
     Nothing,
-    /// With each way to label the Nodes.
+    /// One cluster for each labelling of the Nodes.
     Labels,
-    /// With gateways that are set up, one for each floating IP, and the route at the oldest.
+    /// A cluster with gateways that are set up, one for each floating IP, and the route at the oldest.
     Gateways,
 }
 
@@ -58,15 +58,15 @@ impl Start {
     }
 }
 
-/// What happened on the way: a proof about nothing would show here.
+/// The counts of one exploration. A count of zero reveals an exploration that proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub states: usize,
     pub clusters: usize,
     pub transitions: usize,
-    /// The longest way to a state.
+    /// The most moves that lead to a state.
     pub depth: u32,
-    /// The most reconciliations that a cluster needs to come to rest.
+    /// The most reconciliations that any cluster needs to come to rest.
     pub reconciles_to_rest: u32,
     pub crashes: usize,
     pub refused: usize,

@@ -1,4 +1,4 @@
-//! The modelled cluster: as little of it as a decision can depend on, so that it can be counted out.
+//! The modelled cluster: only the state that a decision can depend on, so that all clusters can be enumerated.
 
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
@@ -10,9 +10,9 @@ use crate::task::{Part, Role, Task};
 
 pub use crate::observe::snapshot::Ready;
 
-/// The most Nodes that are modelled.
+/// Maximum number of Nodes in the model.
 pub const MOST: usize = 3;
-/// The present of every decision; waits are known as over or not.
+/// The time of every decision. The model has no clock: a backoff is due or not (see [`Retry`]).
 pub static NOW: LazyLock<Timestamp> = LazyLock::new(|| "2026-11-21T12:00:00Z".parse().unwrap());
 
 /// The two floating IPs.
@@ -34,7 +34,7 @@ impl Ip {
     }
 }
 
-/// What a Job does; only gateways are modelled.
+/// The task of a Job. Only gateways are modelled, no clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Work {
     pub setup: bool,
@@ -53,12 +53,12 @@ impl Work {
     }
 }
 
-/// What a Node's kernel really holds of one floating IP.
+/// The state of one floating IP in a Node's kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kernel {
     #[default]
     Clean,
-    /// A script has begun and is not known to have ended well.
+    /// A script has started and is not known to have succeeded.
     Dirty,
     SetUp,
 }
@@ -86,12 +86,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// Its name contains this.
+    /// Whether both have the same name, which is made from these fields.
     pub fn is(&self, other: &Job) -> bool {
         (self.work, self.boot, self.attempt) == (other.work, other.boot, other.attempt)
     }
 
-    /// Its pod may be at work.
+    /// Whether its pod may be running.
     pub fn is_alive(&self) -> bool {
         self.terminating || self.end == End::Running
     }
@@ -109,7 +109,7 @@ pub struct Node {
     pub label: Option<Ip>,
     pub ready: Ready,
     pub cordoned: bool,
-    /// Its server is in the network.
+    /// Whether its server is attached to the network.
     pub attached: bool,
     pub setup: Option<Ip>,
     pub setup_boot: Option<Boot>,
@@ -118,7 +118,7 @@ pub struct Node {
     pub retry: Retry,
     pub role: bool,
     pub kernel: [Kernel; 2],
-    /// The first ones first.
+    /// In the order of their creation, without gaps.
     pub jobs: [Option<Job>; 2],
 }
 
@@ -146,7 +146,7 @@ impl Node {
         self.jobs.iter().flatten()
     }
 
-    /// False: there is no room for a third, which no natgw that is whole ever needs.
+    /// Adds a Job. Returns false if there are two already; natgw without a flaw never creates a third.
     pub fn add(&mut self, job: Job) -> bool {
         let free = self.jobs.iter_mut().find(|slot| slot.is_none());
         free.map(|slot| *slot = Some(job)).is_some()
@@ -158,11 +158,11 @@ impl Node {
     }
 }
 
-/// Where the default route points.
+/// The next hop of the default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hop {
     None,
-    /// The address of that Node's server, in the network or not.
+    /// The private address of that Node's server, whether or not it is attached to the network.
     Node(u8),
     /// A server that is no Node.
     Foreign,
@@ -185,7 +185,7 @@ impl Hop {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cluster {
-    /// Nodes in use; a smaller index is older.
+    /// Number of Nodes in use; a Node with a smaller index is older.
     pub len: u8,
     pub nodes: [Node; MOST],
     pub route: Hop,
@@ -206,7 +206,7 @@ impl Cluster {
         &mut self.nodes[usize::from(index)]
     }
 
-    /// That Node set up for its label; the first one gets the route.
+    /// Sets up that Node as a gateway for its label. If there is no route, the Node gets it and the role label.
     pub fn with_gateway(mut self, index: u8) -> Cluster {
         let node = self.node(index);
         let Some(ip) = node.label else { unreachable!("node-{index} has no label") };

@@ -7,7 +7,8 @@ use super::explore::{Explorer, IDLE, Step};
 use super::law;
 
 impl Explorer {
-    /// From each cluster, without disturbances and with Jobs that succeed: a bounded number of reconciliations to the desired state.
+    /// Checks that each cluster, without further disturbances and with Jobs that succeed, reaches the desired state in
+    /// a bounded number of reconciliations.
     pub fn converge(&mut self) -> Step<()> {
         let mut reconciles_left: HashMap<u32, u32> = HashMap::new();
         for at in 0..self.ways.len() as u32 {
@@ -50,7 +51,8 @@ impl Explorer {
         Ok(())
     }
 
-    /// The cluster after one whole reconciliation, or after one event where natgw has nothing to do; None where nothing is left.
+    /// The number of the cluster after one whole reconciliation (true), or after one event where natgw has nothing to
+    /// do (false). None if no event is left.
     fn quiet(&mut self, cluster: u32) -> Option<(bool, u32)> {
         let here = *self.clusters.get(cluster);
         let plan = self.plan(cluster);
@@ -76,7 +78,7 @@ impl Explorer {
             }
         }
         if self.bounds.refuses_route_and_role && there == here {
-            // All that is left is refused each time.
+            // All remaining acts are refused each time.
             self.bounds.alphabet.quiet(&here)?.happen(&mut there);
         }
         Some((true, self.clusters.of(there)))

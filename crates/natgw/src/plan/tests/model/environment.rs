@@ -1,8 +1,8 @@
-//! What others do to the cluster: people, kubelets, the Job controller, the cloud, and time.
+//! The environment of natgw: changes of the cluster by users, kubelets, the Job controller, the cloud and time.
 
 use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, Kernel, Ready, Retry};
 
-/// Something that happens.
+/// One change of the cluster that natgw does not make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Label(u8, Option<Ip>),
@@ -11,18 +11,18 @@ pub enum Event {
     Reboot(u8),
     /// The Node's server joins or leaves the network.
     Attach(u8, bool),
-    /// The cloud's floating IP goes to that Node's server, or to none, and the label stays.
+    /// The floating IP is assigned to that Node's server, or to none; the label stays.
     Assign(Ip, Option<u8>),
     /// Another client points the route to its server, or removes it.
     Route(Hop),
     JobEnds(u8, usize, End),
-    /// A deleted Job is gone, or the time of a finished one is over.
+    /// A deleted Job is gone, or the TTL of a finished one has expired.
     JobGoes(u8, usize),
-    /// The wait after a failure is over.
+    /// The backoff after a failed Job has expired.
     Due(u8),
 }
 
-/// Which disturbances there are.
+/// The set of disturbances of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Alphabet {
     /// Labels that each Node may get besides none.
@@ -32,7 +32,7 @@ pub struct Alphabet {
     pub detaches: bool,
     pub assigns: bool,
     pub foreign_routes: bool,
-    /// Jobs that fail, their first attempt.
+    /// Whether the first attempt of a Job may fail.
     pub fails: bool,
 }
 
@@ -78,7 +78,8 @@ impl Alphabet {
         events
     }
 
-    /// What happens by itself. Where the kubelet is not heard of, pods neither start nor end.
+    /// The events that are not disturbances: a Job ends or is removed, a backoff expires. While a kubelet does not
+    /// report, the pods of its Node neither start nor end.
     pub fn course(&self, cluster: &Cluster) -> Vec<Event> {
         let mut events = Vec::new();
         for (i, node) in (0..).zip(cluster.nodes()) {
@@ -101,7 +102,7 @@ impl Alphabet {
         events
     }
 
-    /// The course of things in which all goes well: none where nothing is left to happen.
+    /// The next event if every Job succeeds and is kept until it is deleted. None if no event is left.
     pub fn quiet(&self, cluster: &Cluster) -> Option<Event> {
         let good = |event: &Event| match event {
             Event::JobEnds(_, _, end) => *end == End::Succeeded,
@@ -139,7 +140,8 @@ impl Event {
                 let Some(job) = &mut node.jobs[place] else { unreachable!("{self:?}") };
                 job.end = end;
                 let Job { work, boot, .. } = *job;
-                // The pod of a Job from before the boot may have ended well then, or now: nothing is known of this kernel.
+                // The pod of a Job from before the boot may have succeeded before or after it: the state of this kernel
+                // is unknown.
                 if end == End::Succeeded && boot == Boot::This {
                     *node.kernel(work.ip) = if work.setup { Kernel::SetUp } else { Kernel::Clean };
                 }
@@ -157,7 +159,7 @@ impl Event {
         }
     }
 
-    /// Nodes, as bits, that it may make or unmake a candidate.
+    /// Nodes, as bits, that may become or stop being a candidate by this event.
     pub fn touches(self, cluster: &Cluster) -> u8 {
         match self {
             // The label of one takes the floating IP from all others.
@@ -174,7 +176,7 @@ fn reboot(cluster: &mut Cluster, i: u8) {
     node.setup_boot = node.setup_boot.map(|_| Boot::Earlier);
     for job in node.jobs.iter_mut().flatten() {
         job.boot = Boot::Earlier;
-        // Its pod may start after the boot, or a new one of the Job controller's: either finds the new kernel.
+        // Its pod, or a new one of the Job controller, may start after the boot, and then it changes the new kernel.
         if job.end == End::Running {
             node.kernel[job.work.ip as usize] = Kernel::Dirty;
         }

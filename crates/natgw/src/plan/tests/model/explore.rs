@@ -1,8 +1,9 @@
-//! Every order of events: breadth first, one act of natgw at a time, anything of others in between.
+//! Explores every order of events, breadth first: one act of natgw at a time, and any event of the environment in
+//! between.
 //!
-//! A state is a cluster and what is left of natgw's reconciliation. Clusters are few and reconciliations are short, so both are numbered, and each
-//! cluster is planned for once. Disturbances (actions of other clients, and failures) are counted: the states that take
-//! the same number of them are explored to the end before the next one, so "up to n disturbances" is complete.
+//! A state is a cluster and the rest of natgw's reconciliation. Clusters are few and reconciliations are short, so both
+//! are numbered, and each cluster is planned for once. Disturbances (actions of other clients, and failures) are
+//! counted: all states with n disturbances are explored before those with n + 1, so "up to n disturbances" is complete.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -15,7 +16,7 @@ use super::environment::Event;
 use super::law;
 use super::numbers::{Numbers, Quick};
 
-/// What is left of a reconciliation.
+/// The rest of a reconciliation: its remaining acts, and the Nodes that have changed since its observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reconcile {
     pub acts: Vec<Act>,
@@ -25,7 +26,7 @@ pub struct Reconcile {
     touched: u8,
 }
 
-/// Between two reconciliations.
+/// The number of the empty reconciliation: natgw is between two reconciliations.
 pub const IDLE: u32 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,24 +34,24 @@ enum Move {
     Begin(u32),
     Reconciles,
     Acts(Act),
-    /// The reconciliation ends here, and the next one begins without having seen its last act.
+    /// The reconciliation ends with this act, and the next one begins with an observation from before the act.
     ActsUnseen(Act),
     Crashes,
     Happens(Event),
 }
 
-/// What can happen by itself in a cluster, and the number of the cluster that it leads to.
+/// The events of a cluster that are not disturbances, each with the number of the resulting cluster.
 type Course = Rc<[(Event, u32)]>;
 
 pub struct Explorer {
     pub bounds: Bounds,
     pub clusters: Numbers<Cluster>,
     pub reconciles: Numbers<Reconcile>,
-    /// The reconciliation that each cluster asks for; by number.
+    /// The number of the reconciliation that natgw plans in each cluster, by the cluster's number.
     plans: Vec<Option<u32>>,
-    /// What happens by itself in each cluster, and to which cluster it leads.
+    /// The events of each cluster that are not disturbances, by the cluster's number.
     courses: Vec<Option<Course>>,
-    /// Each state, and where it came from.
+    /// The number of each state: its index in `ways`, which has the move that led to it.
     states: HashMap<(u32, u32), u32, Quick>,
     pub ways: Vec<Way>,
     pub seen: Seen,
@@ -64,7 +65,7 @@ pub struct Way {
     depth: u32,
 }
 
-/// Explores all; an error is a way to a violation.
+/// Explores all states within the bounds. The error is a violation, with the moves that lead to it.
 pub fn explore(bounds: Bounds) -> Result<Seen, String> {
     let mut explorer = Explorer {
         clusters: Numbers::new(),
@@ -93,7 +94,7 @@ pub type Step<T> = Result<T, (String, u32)>;
 
 impl Explorer {
     fn run(&mut self) -> Step<()> {
-        // States with one disturbance less, by the number of the first one and of the one after the last.
+        // The range of the numbers of the states with one disturbance less.
         let mut layer = 0..0;
         for _ in 0..=self.bounds.disturbances.unwrap_or(usize::MAX) {
             for from in layer.clone() {
@@ -111,7 +112,7 @@ impl Explorer {
         self.converge()
     }
 
-    /// All moves from a state by a disturbance.
+    /// Makes every move from a state that is a disturbance.
     fn disturb(&mut self, from: u32) -> Step<()> {
         let (cluster, reconcile) = self.ways[from as usize].state;
         let here = *self.clusters.get(cluster);
@@ -123,7 +124,7 @@ impl Explorer {
         Ok(())
     }
 
-    /// All other moves.
+    /// Makes every other move from a state.
     fn leave(&mut self, from: u32) -> Step<()> {
         let (cluster, reconcile) = self.ways[from as usize].state;
         let here = *self.clusters.get(cluster);
@@ -164,7 +165,7 @@ impl Explorer {
         self.clusters.of(there)
     }
 
-    /// The next act of a reconciliation, and what becomes of the reconciliation.
+    /// Executes the next act of a reconciliation, and continues with the rest of the reconciliation.
     fn act(&mut self, from: u32) -> Step<()> {
         let (number, reconcile) = self.ways[from as usize].state;
         let here = *self.clusters.get(number);
@@ -189,7 +190,7 @@ impl Explorer {
                 .map_err(|why| (format!("{why} by {act:?}"), from))?;
             self.count(act, touched);
         }
-        // The decision did not count with the candidate that it makes itself.
+        // The decision was made before this act, and does not know the candidate that the act makes.
         let made = if let Act::RecordSetup(node, ..) = act { 1 << node } else { 0 };
         let touched = touched | made;
         let there = self.clusters.of(there);
@@ -219,7 +220,7 @@ impl Explorer {
         }
     }
 
-    /// Its number, without what has no effect on the acts that are left.
+    /// The number of a reconciliation, reduced to the facts that have an effect on its remaining acts.
     fn reconcile(&mut self, mut reconcile: Reconcile) -> u32 {
         if reconcile.acts.is_empty() {
             return IDLE;
@@ -233,7 +234,7 @@ impl Explorer {
         self.reconciles.of(reconcile)
     }
 
-    /// What becomes of a reconciliation by an event beside it.
+    /// The number of a reconciliation after an event that occurs during it. `cluster` is the one after the event.
     fn reconcile_after(&mut self, reconcile: u32, event: Event, cluster: u32) -> u32 {
         if reconcile == IDLE {
             return IDLE;
@@ -247,7 +248,7 @@ impl Explorer {
         self.reconcile(reconcile)
     }
 
-    /// The reconciliation that natgw begins in this cluster.
+    /// The number of the reconciliation that natgw begins in this cluster; [`IDLE`] if its plan is empty.
     pub fn plan(&mut self, cluster: u32) -> u32 {
         self.plans.resize(self.clusters.all.len(), None);
         if let Some(known) = self.plans[cluster as usize] {
@@ -262,8 +263,8 @@ impl Explorer {
         reconcile
     }
 
-    /// Notes a state, and holds its cluster against the laws if it is new. A reconciliation may always crash, so each cluster is met
-    /// between two reconciliations.
+    /// Records a state. If it is new and between two reconciliations, its cluster is checked against the laws. A
+    /// reconciliation may crash at any time, so each cluster is checked.
     fn reach(&mut self, state: (u32, u32), from: u32, by: Move) -> Step<u32> {
         self.seen.transitions += 1;
         let number = self.ways.len() as u32;

@@ -1,4 +1,4 @@
-//! Natgws that are broken on purpose: a model that does not catch each of them proves nothing.
+//! Flaws that are deliberately added to natgw: a model that does not catch each of them proves nothing.
 
 use super::cluster::NOW;
 use super::view::index;
@@ -9,26 +9,26 @@ use crate::plan::tests::env::{config, config_with};
 use crate::plan::{Action, Reason, plan};
 use common::plan::{Plan, Step};
 
-/// Mistakes that a plan, or its apply, could make.
+/// A flaw of the plan or of its execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The real thing.
+    /// No flaw: natgw as it is.
     None,
     /// Tears a gateway down before its traffic has left it.
     RouteLast,
-    /// Never marks a Node before it changes it.
+    /// Never writes the pending annotation.
     NoMarker,
-    /// Marks it after it has begun to change it.
+    /// Writes the pending annotation after the Job was created.
     MarksAfterwards,
-    /// Takes the marker of another floating IP for a thing of the past.
+    /// Ignores a pending annotation for another floating IP than that of the label.
     ForgetsInterrupted,
-    /// Takes a Job that is being deleted for one that is not.
+    /// Treats a terminating Job as one that is not terminating.
     BelievesTerminating,
-    /// Takes a Job that is being deleted for gone, and does not ask the API server.
+    /// Treats a terminating Job as gone, and creates a Job without a list from the API server.
     OverlooksTerminating,
-    /// Takes a Job that runs for one that has succeeded.
+    /// Treats a running Job as succeeded.
     SkipsRunning,
-    /// Takes a Job that has failed for one that has succeeded.
+    /// Treats a failed Job as succeeded.
     Optimistic,
     /// Never retries.
     GivesUp,
@@ -36,7 +36,7 @@ pub enum Flaw {
     NoTeardown,
     /// Does not compare boot IDs.
     IgnoresReboots,
-    /// Takes a Job from before the boot for one of now.
+    /// Treats a Job from before the boot as one of the current boot.
     IgnoresGenerations,
     /// Routes to Nodes that are not Ready.
     IgnoresReadiness,
@@ -48,7 +48,7 @@ pub enum Flaw {
     IgnoresTheCloud,
     /// Moves back to the oldest candidate.
     FailsBack,
-    /// Leaves the role label where it was.
+    /// Never removes the role label.
     KeepsRoles,
     /// Never adds the role label.
     NoRole,
@@ -56,7 +56,7 @@ pub enum Flaw {
     TakesAll,
     /// Removes the route against the configuration.
     RemovesTheRoute,
-    /// Moves the route without reading it first, although the settings leave that of others alone.
+    /// Moves the route without reading it first, although the settings forbid to move a foreign route.
     MovesBlindly,
     /// Runs nothing more after an action that was refused.
     SharedFate,
@@ -65,7 +65,7 @@ pub enum Flaw {
 }
 
 impl Flaw {
-    /// Each of them.
+    /// All flaws; `None` is not one.
     pub const ALL: [Flaw; 24] = [
         Flaw::RouteLast,
         Flaw::NoMarker,
@@ -93,7 +93,7 @@ impl Flaw {
         Flaw::IgnoresFailures,
     ];
 
-    /// The settings that it goes against.
+    /// The settings that the flaw violates.
     pub fn config(self) -> Config {
         match self {
             Flaw::TakesAll | Flaw::MovesBlindly => config_with("adoptForeignRoute: false"),
@@ -109,7 +109,7 @@ impl Flaw {
         self == Flaw::MovesBlindly
     }
 
-    /// The plan of a natgw with this flaw. `snapshot` has the cloud's floating IPs, which are seen only if they are asked for.
+    /// The plan of natgw with this flaw. `snapshot` has the cloud's floating IPs; `IgnoresTheCloud` removes them.
     pub fn plan(self, config: &Config, snapshot: &mut Snapshot) -> Plan<Action> {
         let mut config = config.clone();
         if self == Flaw::IgnoresTheCloud {
@@ -127,7 +127,7 @@ impl Flaw {
         plan
     }
 
-    /// What is seen of the cluster.
+    /// Applies the flaw to the observation, before the plan is made.
     fn blind(self, snapshot: &mut Snapshot) {
         for (node, jobs) in &mut snapshot.jobs {
             match self {
@@ -167,7 +167,7 @@ impl Flaw {
         }
     }
 
-    /// What is made of the plan.
+    /// Applies the flaw to the steps of the plan.
     fn bend(self, snapshot: &Snapshot, steps: &mut Vec<Step<Action>>) {
         let is_route = |step: &Step<Action>| matches!(step.action, Action::MoveRoute { .. });
         let is_mark = |step: &Step<Action>| matches!(step.action, Action::RecordPending { .. });
@@ -195,7 +195,7 @@ impl Flaw {
     }
 }
 
-/// A move from wherever the route is to the oldest candidate.
+/// Replaces the move of the route by one from any current next hop to the oldest candidate.
 fn fail_back(snapshot: &Snapshot, steps: &mut Vec<Step<Action>>) {
     let mut elsewhere = snapshot.clone();
     let here = elsewhere.network.default_route.take();

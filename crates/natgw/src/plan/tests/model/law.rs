@@ -1,10 +1,11 @@
-//! What must hold: in every state, of every act, at rest, and in the end. Written down apart from the rules that `plan` has.
+//! The laws: invariants of every state, of every act, at rest, and in the end. They are written independently of the
+//! rules of `plan`.
 
 use super::act::Act;
 use super::cluster::{Boot, Cluster, Hop, Ip, Kernel, Node, Ready};
 use crate::config::{Config, OnNoCandidate};
 
-/// The Node is set up for its label since its boot, and nothing else is under way.
+/// Whether the Node is set up for its label since its boot, and no task is pending.
 fn is_set_up(node: &Node) -> bool {
     node.label.is_some_and(|ip| {
         node.setup == Some(ip)
@@ -14,18 +15,18 @@ fn is_set_up(node: &Node) -> bool {
     })
 }
 
-/// Traffic through this Node leaves the network, by the state in Kubernetes.
+/// Whether this Node could forward the traffic of the network, apart from the assignment of its floating IP.
 fn is_fit(node: &Node) -> bool {
     is_set_up(node) && node.ready == Ready::True && !node.cordoned && node.attached
 }
 
-/// The floating IP in its label is assigned to this Node's server.
+/// Whether the floating IP in its label is assigned to this Node's server.
 fn is_confirmed(cluster: &Cluster, i: u8) -> bool {
     let node = &cluster.nodes[usize::from(i)];
     node.label.is_some_and(|ip| cluster.assigned[ip as usize] == Some(i))
 }
 
-/// The route may be moved there.
+/// Whether the route may be moved to this Node.
 pub fn is_candidate(cluster: &Cluster, i: u8) -> bool {
     is_fit(&cluster.nodes[usize::from(i)]) && is_confirmed(cluster, i)
 }
@@ -34,7 +35,7 @@ fn candidates(cluster: &Cluster) -> impl Iterator<Item = u8> {
     (0..cluster.len).filter(|i| is_candidate(cluster, *i))
 }
 
-/// In every state.
+/// The law of every state.
 pub fn always(cluster: &Cluster) -> Result<(), String> {
     for (i, node) in cluster.nodes().iter().enumerate() {
         let alive = |setup: bool| node.jobs().any(|job| job.is_alive() && job.work.setup == setup);
@@ -59,8 +60,9 @@ pub fn always(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// Of an act that was accepted. `before`: the cluster that it met; `touched`: Nodes of which something has changed since the
-/// look, by others or unseen: what was right of them then may be wrong now, and no controller can know.
+/// The law of an act that was accepted. `before`: the cluster before the act. `touched`: Nodes, as bits, that have
+/// changed since the observation, by other clients or by an act that was not observed. The decision may be wrong about
+/// them now, and no controller can know this.
 pub fn of_act(config: &Config, before: &Cluster, act: Act, touched: u8) -> Result<(), String> {
     let known = |i: u8| touched & (1 << i) == 0;
     let may_leave = |from: Hop| match from {
@@ -91,7 +93,7 @@ pub fn of_act(config: &Config, before: &Cluster, act: Act, touched: u8) -> Resul
                 Err(format!("the route to {from:?} was removed"))
             }
         }
-        // The traffic first, then the rules.
+        // The traffic leaves a Node before its rules are removed.
         Act::Create(i, job)
             if !job.work.setup
                 && before.route == Hop::Node(i)
@@ -105,7 +107,7 @@ pub fn of_act(config: &Config, before: &Cluster, act: Act, touched: u8) -> Resul
     }
 }
 
-/// Where natgw has nothing to do.
+/// The law of a cluster in which natgw has nothing to do.
 pub fn at_rest(config: &Config, cluster: &Cluster) -> Result<(), String> {
     let roles: Vec<u8> = (0..cluster.len).filter(|i| cluster.nodes[usize::from(*i)].role).collect();
     let primary = match cluster.route {
@@ -125,8 +127,8 @@ pub fn at_rest(config: &Config, cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// Where natgw has nothing to do and nothing is running: as the labels say. `route_refused`: the Node at the next hop may be left,
-/// since the route could not be moved away from it.
+/// The law of a cluster in which natgw has nothing to do and no Job is running: each Node is as its label requires.
+/// `route_refused`: the Node at the next hop is exempt, since the route could not be moved away from it.
 pub fn in_the_end(cluster: &Cluster, route_refused: bool) -> Result<(), String> {
     let is_left = |i: usize| route_refused && cluster.route == Hop::Node(i as u8);
     for (i, node) in cluster.nodes().iter().enumerate().filter(|(_, node)| node.ready != Ready::Unknown) {
@@ -145,7 +147,7 @@ pub fn in_the_end(cluster: &Cluster, route_refused: bool) -> Result<(), String> 
         }
         let is_so = match node.label {
             Some(_) if node.attached => is_set_up(node),
-            // A setup needs an address in the network; a marker of one that was begun may stay.
+            // A setup needs an address in the network; the pending annotation of a setup that was started may stay.
             Some(_) => node.setup.is_none_or(desired) && node.pending.is_none_or(|work| desired(work.ip)),
             None => node.setup.is_none() && node.pending.is_none(),
         };

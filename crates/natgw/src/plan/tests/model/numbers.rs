@@ -1,4 +1,4 @@
-//! Things by number: a state is then two numbers, however large a cluster is.
+//! Numbers for values, so that a state consists of two numbers, whatever the size of a cluster.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -37,7 +37,7 @@ impl Hasher for QuickHasher {
     }
 }
 
-/// Gives numbers to things.
+/// Assigns a number to each distinct value.
 pub struct Numbers<T> {
     known: HashMap<T, u32, Quick>,
     pub all: Vec<T>,

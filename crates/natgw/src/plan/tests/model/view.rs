@@ -11,7 +11,7 @@ use crate::observe::snapshot::{self, Network, Outcome, Server, Snapshot};
 use crate::plan::jobs::generation;
 
 impl Cluster {
-    /// What natgw would see of it now. The cloud's floating IPs are always there: whether it asks is natgw's own choice.
+    /// The Snapshot that natgw would observe now. It always has the cloud's floating IPs; only a flaw can ignore them.
     pub fn snapshot(&self) -> Snapshot {
         let nodes = || (0..).zip(self.nodes());
         let server = |index: u8, node: &Node| Server::Cloud {
@@ -48,18 +48,18 @@ pub fn name(index: u8) -> String {
     format!("node-{index}")
 }
 
-/// The index in a name.
+/// The index of the Node with this name.
 pub fn index(name: &str) -> u8 {
     name.rsplit_once('-').unwrap().1.parse().unwrap()
 }
 
-/// The hash of each Node in its present boot, which costs more than all the rest of a view.
+/// The generation of each Node in its current boot. It is kept, because its hash costs more than the rest of a view.
 static GENERATIONS: LazyLock<[String; MOST]> = LazyLock::new(|| {
     let view = |index| view(index, &Node::NEW, Server::Unknown);
     [0, 1, 2].map(|index| generation(&view(index)))
 });
 
-/// The boot that a generation speaks of.
+/// The boot that a generation refers to.
 pub fn boot_of(index: u8, generation: &str) -> Boot {
     if GENERATIONS[usize::from(index)] == generation { Boot::This } else { Boot::Earlier }
 }
