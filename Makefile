@@ -1,4 +1,4 @@
-# Perimeter's verbs. `make` alone lists them. Everything that is downloaded or built for the tests lies outside of the
+# Perimeter's targets. `make` alone lists them. Everything that is downloaded or built for the tests is outside of the
 # checkout, in $(PERIMETER_ASSETS) (default ~/.cache/perimeter), in folders named after versions.
 #
 #   KUBERNETES=1.33   the Kubernetes that tests and demo run on: 1.36 (default) or 1.33, the oldest that is supported
@@ -10,10 +10,10 @@ export KUBERNETES ?= 1.36
 
 # A C compiler for ring and the linker; setpriv and unshare of util-linux keep children from outliving their parents.
 BUILD_PACKAGES := gcc libc6-dev make util-linux
-# musl-tools: static programs; the CA bundle goes into the images. An engine is the user's own choice, and buildah the tests'.
+# musl-tools: static programs; the CA bundle goes into the images. Users choose the engine themselves, and the tests use buildah.
 IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
-# mariadb-server, mariadb-client, rabbitmq-server: what OpenStack's services keep their data in and talk through; eatmydata:
-# neither waits for a disk; python3-venv, python3-dev: the services are installed from PyPI, and uWSGI, which serves them, is compiled.
+# mariadb-server, mariadb-client, rabbitmq-server: database and message queue of OpenStack's services; eatmydata: neither of them
+# waits for a disk; python3-venv, python3-dev: the services are installed from PyPI, and uWSGI, which serves them, is compiled.
 OPENSTACK_PACKAGES := mariadb-server mariadb-client rabbitmq-server eatmydata openssl python3-venv python3-dev
 # Network namespaces with packets.
 LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
@@ -32,21 +32,21 @@ help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-20s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: build-packages ## Watch natgw make a gateway, and the route move, on a real control plane; needs no root
+demo: build-packages ## Watch natgw set up a gateway and move the route, on a real control plane; needs no root
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
 	cargo build --locked -p natgw -p demo
 	@"$$(scripts/target.sh)/debug/demo" natgw
 
 .PHONY: demo-egress-router
-demo-egress-router: ## Watch a pod leave through an address of its own, with packets; needs no root where users may make namespaces
+demo-egress-router: ## Watch a pod's packets leave with an address of its own; needs no root where users may create namespaces
 	@scripts/packages.sh $(LAB_PACKAGES)
 	@scripts/prerequisites.sh
 	cargo build --locked -p egress-router-cni -p demo
 	@"$$(scripts/target.sh)/debug/demo" egress-router
 
 .PHONY: demo-routegc
-demo-routegc: ## Watch routegc find a dead route on a real Neutron, and remove it; needs no root (two minutes, once the services are there)
+demo-routegc: ## Watch routegc find a stale route on a real Neutron, and remove it; needs no root (two minutes, once the services are installed)
 	@scripts/packages.sh $(BUILD_PACKAGES) $(OPENSTACK_PACKAGES)
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
@@ -55,7 +55,7 @@ demo-routegc: ## Watch routegc find a dead route on a real Neutron, and remove i
 	@"$$(scripts/target.sh)/debug/demo" routegc
 
 .PHONY: demo-deorbiter
-demo-deorbiter: ## Watch deorbiter clean up a cluster on a real OpenStack, with the real drivers (three minutes, once all of it is built)
+demo-deorbiter: ## Watch deorbiter clean up a cluster on a real OpenStack, with the real drivers (three minutes, once everything is built)
 	@scripts/packages.sh $(BUILD_PACKAGES) $(OPENSTACK_PACKAGES)
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
@@ -65,7 +65,7 @@ demo-deorbiter: ## Watch deorbiter clean up a cluster on a real OpenStack, with 
 	@"$$(scripts/target.sh)/debug/demo" deorbiter
 
 .PHONY: demo-cluster
-demo-cluster: ## The same on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)
+demo-cluster: ## natgw's demo on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)
 	@scripts/prerequisites.sh
 	@scripts/packages.sh $(FULL_PACKAGES)
 	@scripts/assets.sh 1.36 >/dev/null
@@ -74,7 +74,7 @@ demo-cluster: ## The same on a cluster of real nodes, with packets; needs root (
 	@"$$(scripts/target.sh)/debug/demo" natgw-cluster
 
 .PHONY: check
-check: build-packages ## Format, clippy, and the tests of the crates (3 minutes once compiled; no root, nothing is downloaded but crates)
+check: build-packages ## Format, clippy, and the tests of the crates (3 minutes once compiled; no root, downloads only crates)
 	@scripts/prerequisites.sh cargo
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -94,7 +94,7 @@ test-full: ## Everything: also real nodes, release images, the OpenStack drivers
 	@$(MAKE) --no-print-directory --jobs=3 full-assets full-services test-programs
 	@MAKEFLAGS= scripts/test.sh crates full oldest-kubernetes tools fuzz cgroup2
 
-# What the tests run on is built side by side with the tests: one waits for a download while the other compiles.
+# The assets and services of the tests are built in parallel with the tests: one waits for a download while the other compiles.
 .PHONY: test-assets test-services full-assets full-services test-programs
 test-assets:
 	@for what in $(KUBERNETES) kubectl monitoring cni; do scripts/assets.sh $$what >/dev/null || exit 1; done
@@ -106,16 +106,16 @@ full-assets: test-assets
 full-services: test-services
 	@scripts/python.sh moto >/dev/null
 	@scripts/openstack.sh oldest >/dev/null
-# cargo would take make's jobs for all the processors that there are.
+# With MAKEFLAGS, cargo would limit itself to make's jobs instead of using all processors.
 test-programs:
 	@MAKEFLAGS= scripts/test.sh build
 
 .PHONY: images
-images: image-packages ## Container images, with docker, podman or buildah (ENGINE=... picks), and as OCI archives
+images: image-packages ## Container images, with docker, podman or buildah (ENGINE=... selects one), and as OCI archives
 	@for crate in $(IMAGES); do scripts/images.sh $$crate || exit 1; done
 
 .PHONY: fuzz
-fuzz: ## Look for inputs that break the plugin's parsers, ten minutes each (SECONDS_EACH=..., TARGETS="...")
+fuzz: ## Search for inputs that break the plugin's parsers, ten minutes each (SECONDS_EACH=..., TARGETS="...")
 	@scripts/packages.sh $(BUILD_PACKAGES) g++
 	@scripts/fuzz.sh $(or $(SECONDS_EACH),600) $(TARGETS)
 
@@ -145,14 +145,14 @@ lint: ## Format, clippy, licences and sources, links, each crate alone, scripts,
 
 .PHONY: generate
 generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/*/crds/
-	@# With what the tests need of the dependencies, so that nothing is compiled twice.
+	@# With the same features of the dependencies as the tests, so that nothing is compiled twice.
 	cargo build --locked --workspace --exclude demo --exclude bench --bins --examples
 	@set -eo pipefail; programs=$$(scripts/target.sh)/debug; for crate in natgw routegc deorbiter; do \
 	  "$$programs/$$crate" --help | scripts/without-environment.sh >docs/$$crate-help.txt; \
 	done; "$$programs/examples/crds" manifests
 
 .PHONY: bench
-bench: bench-work-queue bench-natgw bench-egress-router bench-routegc bench-deorbiter ## Measure the programs as users get them and print tables (half an hour and release builds)
+bench: bench-work-queue bench-natgw bench-egress-router bench-routegc bench-deorbiter ## Measure the programs as users get them and print tables (half an hour, plus the release builds)
 
 .PHONY: bench-work-queue
 bench-work-queue: build-packages ## The work queue of the per-key controllers, with 100,000 keys (a second)
@@ -203,10 +203,10 @@ bench-deorbiter: ## deorbiter's part, on a real OpenStack with the real drivers 
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/deorbiter" $(if $(ONLY),--only $(ONLY))
 
 .PHONY: assets
-assets: full-assets full-services ## Build all that the tests run on, once for each version (half an hour, 8 GB in ~/.cache/perimeter)
+assets: full-assets full-services ## Build everything that the tests need, once for each version (half an hour, 8 GB in ~/.cache/perimeter)
 
 .PHONY: clean-assets
-clean-assets: ## Delete all that was built or installed for the tests and demos outside of the checkout
+clean-assets: ## Delete everything that was built or installed for the tests and demos outside of the checkout
 	@scripts/assets.sh --clean
 
 .PHONY: advisories

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # crates-alone.sh: each crate must build with only what its own Cargo.toml names, and `common` with each of its features:
-# in the workspace, features that one crate asks for are there for all.
+# in the workspace, features that one crate enables are enabled for all.
 set -euo pipefail
 
 check() { echo "cargo check $*"; cargo check --locked --quiet "$@"; }

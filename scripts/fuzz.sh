@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # fuzz.sh SECONDS [TARGET...]: runs the fuzz targets of crates/*/fuzz, each for that many seconds (0: until something is
-# found), from what was found before and from the seeds in the repository. The layout is cargo-fuzz's, and `cargo fuzz run`
-# works as well; this needs no nightly compiler: it instruments with what the pinned one has, without sanitizers, which
-# would find nothing in safe code.
+# found). They start from the corpus of earlier runs and from the seeds in the repository. The layout is cargo-fuzz's, and
+# `cargo fuzz run` works as well. This script needs no nightly compiler: it uses the instrumentation of the pinned one,
+# without sanitizers, which would find nothing in safe code.
 #
-#   FUZZ_SEED=N   the same inputs each time, as far as the time goes; without it: others
+#   FUZZ_SEED=N   the same inputs each time, as many as the time allows; without it: others
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,7 +14,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 shift
 command -v c++ >/dev/null || { echo "fuzz: a C++ compiler is missing (Debian: g++): libFuzzer is built with it" >&2; exit 1; }
 
-# As cargo-fuzz 0.13 has them for --sanitizer none.
+# The flags of cargo-fuzz 0.13 for --sanitizer none.
 flags=(--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
   -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1)

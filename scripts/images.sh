@@ -3,15 +3,15 @@
 # in an engine's store and as an OCI archive in cargo's target folder, and prints the archive's path; all else goes to
 # standard error. Does nothing when nothing has changed.
 #
-#   ENGINE=docker|podman|buildah   without it: the first of them that is there and works
-#   ARCH=amd64|arm64               without it: this machine's; static.sh says what the other one needs
-#   SOURCE_DATE_EPOCH              the time that the image bears; without it: that of the commit
+#   ENGINE=docker|podman|buildah   without it: the first of them that is installed and works
+#   ARCH=amd64|arm64               without it: this machine's; static.sh names the compiler for the other one
+#   SOURCE_DATE_EPOCH              the image's creation time; without it: the time of the commit
 #
 # The same commit, compiler, engine and CA bundle give the same bytes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
-# What a node downloads, in bytes: layers are compressed. A goal of the project.
+# The size of the download in bytes, with compressed layers: a goal of the project.
 readonly LARGEST=12000000
 
 say() { printf 'images: %s\n' "$*" >&2; }
@@ -49,7 +49,7 @@ readonly description revision epoch image=perimeter.dev/$crate:$version
 say "$crate $version for linux/$arch"
 static=$(scripts/static.sh "$crate" "$cpu")
 
-# The context: all that the image holds.
+# The context: all files of the image.
 suffix=
 [[ $arch == "$native" ]] || suffix=-$arch
 readonly work=$target/images suffix
@@ -68,7 +68,7 @@ build_arguments=(--platform "linux/$arch" --file images/Containerfile --tag "$im
   --build-arg "CRATE=$crate" --build-arg "BIN=$program" --build-arg "TARGETARCH=$arch" --build-arg "DESCRIPTION=$description"
   --build-arg "VERSION=$version" --build-arg "REVISION=$revision")
 
-# Whether an engine answers, as a command line without its daemon does not; and whether it has the image.
+# *_works: whether the engine responds, which a command line without its daemon does not. *_has: whether it has the image.
 docker_works() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 podman_works() { podman info >/dev/null 2>&1; }
 buildah_works() { buildah info >/dev/null 2>&1; }
@@ -78,7 +78,7 @@ buildah_has() { buildah inspect --type image "$image" >/dev/null 2>&1; }
 
 # Each engine builds the image into its store, and writes an OCI layout to a folder.
 docker_build() { # FOLDER
-  # A provenance would say when and where it was built.
+  # A provenance attestation would contain the time and the place of the build.
   SOURCE_DATE_EPOCH=$epoch BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build "${build_arguments[@]}" "$context" &&
     docker save "$image" | tar -x -C "$1" &&
     { [[ -f $1/index.json ]] || { say "docker save wrote no OCI layout: Docker 25 or newer does"; return 1; }; }
@@ -91,7 +91,7 @@ buildah_build() { # FOLDER
     buildah push --quiet "$image" "oci:$1:$image"
 }
 
-key() { # ENGINE: all that decides what the archive holds
+key() { # ENGINE: a hash of everything that the archive depends on
   { find "$context" -type f -exec sha256sum {} + | sort && cat images/Containerfile scripts/images.sh &&
     printf '%s\n' "$1" "$epoch" "${build_arguments[@]}"; } | sha256sum
 }
@@ -111,7 +111,7 @@ for engine in "${engines[@]}"; do
   layout=$(mktemp -d "$work/$crate.layout.XXXXXX")
   trap 'rm -rf "$layout"' EXIT
   if ! "${engine}_build" "$layout" >&2; then tried+=("$engine failed"); rm -rf "$layout"; continue; fi
-  # Names in order, and no time or owner of this machine: the archive is the same bytes as well.
+  # Sorted names, and no time or owner of this machine, so that the archive has the same bytes too.
   (cd "$layout" && tar --create --sort=name --format=ustar --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
     --file "$archive.new" -- *)
   rm -rf "$layout"

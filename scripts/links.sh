@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# links.sh: every relative link in a Markdown file of the project leads to a file, and to a heading where it names one.
+# links.sh: checks that every relative link in a Markdown file of the project refers to an existing file and heading.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# packages.sh PACKAGE...: makes sure that Debian packages are there. Installs what is missing where it may (root, or sudo
-# without a password), and prints what that is; elsewhere it names them and the command, in one line, and fails.
+# packages.sh PACKAGE...: makes sure that Debian packages are installed. As root, or with sudo without a password, it installs
+# the missing ones and prints their names. Otherwise it prints the names and the command in one line, and fails.
 set -euo pipefail
 
 missing=()
@@ -21,8 +21,9 @@ echo "packages: installing ${missing[*]}" >&2
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Some packages start a daemon as they are installed; the tests start their own, on loopback. Debian asks this file first. It is
-# removed by a process of its own, as soon as this script and apt have ended, however that happened: the pipe is closed then.
+# Some packages start a daemon when they are installed. The tests start their own daemons, on loopback. Debian runs this file
+# before it starts a daemon, and its exit code forbids the start. A separate process removes the file as soon as this script and apt have
+# ended, even if they were killed: the pipe is closed then.
 readonly POLICY=/usr/sbin/policy-rc.d MARK="of Perimeter's packages.sh"
 guard='' guardian=''
 if [[ ! -e $POLICY ]] || grep -qF "$MARK" "$POLICY"; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# prerequisites.sh [cargo | test | full]: says in one line what of Rust and Go is missing (`cargo`: of Rust alone), and before
-# `make test` and `make test-full` what they take.
+# prerequisites.sh [cargo | test | full]: prints in one line whether Rust or Go is missing (`cargo`: only Rust). `test` and `full`
+# also print the time, memory and disk space that `make test` and `make test-full` need.
 set -euo pipefail
 
 case ${1-} in

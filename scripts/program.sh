@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# program.sh CRATE: prints the name of CRATE's program: that of its first [[bin]], else the crate's own.
+# program.sh CRATE: prints the name of CRATE's program: the name of its first [[bin]], otherwise the crate's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# purity.sh: a plan is decided without clients, runtimes and clocks; what is grepped for here stays out of those modules.
+# purity.sh: checks that the modules that decide a plan use no client, runtime or clock.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# revision.sh: prints the last commit that changed what the programs are made of, which is what they say of themselves: one
-# that changed only words or tests gives the same programs. `unknown` outside of a repository; PERIMETER_REVISION wins.
+# revision.sh: prints the last commit that changed the sources of the programs, which the programs report as their revision. A
+# commit that changed only documentation or tests gives the same programs. Outside of a repository it prints `unknown`.
+# PERIMETER_REVISION has precedence.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# static.sh CRATE [CPU]: builds CRATE's program as its image holds it, static and small, and prints its path; all else
-# goes to standard error. CPU is x86_64 or aarch64; without it, this machine's. For the other one a C compiler is needed
-# (Debian: gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu).
+# static.sh CRATE [CPU]: builds CRATE's program as its image contains it, static and small, and prints its path; all else
+# goes to standard error. CPU is x86_64 or aarch64; without it, this machine's. The other one needs a C compiler (Debian:
+# gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,7 +19,7 @@ if [[ ! -d $sysroot/lib/rustlib/$triple ]]; then
   rustup target add "$triple" >&2
 fi
 
-# ring brings C and assembly, hence a C compiler that knows the target.
+# ring contains C and assembly, so it needs a C compiler for the target.
 variable=CC_${triple//-/_}
 if [[ -z ${!variable-} ]]; then
   if [[ $cpu == "$(uname -m)" ]]; then compiler=musl-gcc; else compiler=$cpu-linux-gnu-gcc; fi
@@ -31,7 +31,7 @@ if [[ -z ${!variable-} ]]; then
   fi
 fi
 
-# A test that calls this has the variables of its own package, which build scripts (ring's) would take for a change.
+# A test that calls this script has the variables of its own package, which build scripts (ring's) would treat as a change.
 unset "${!CARGO_PKG_@}" CARGO_MANIFEST_DIR CARGO_MANIFEST_PATH CARGO_MANIFEST_LINKS CARGO_CRATE_NAME CARGO_PRIMARY_PACKAGE
 
 # No path of this machine gets into the program.
@@ -41,15 +41,15 @@ CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$sysroot=/rust"
 CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$target=/target"
 CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$PWD=/perimeter"
 CARGO_ENCODED_RUSTFLAGS+="$separator-Clink-arg=-Wl,--no-eh-frame-hdr,-T,$PWD/scripts/no-unwind-tables.ld"
-# A program that is loaded anywhere puts its own pointers right before main: a list of 24 bytes each without this, of bits with
-# it. musl reads it since 1.2.4; a linker that does not know the option warns.
+# A position-independent program relocates its own pointers before main. Their list has 24 bytes for each pointer without this
+# option, and is a bitmap with it. musl reads the bitmap since 1.2.4. A linker that does not know the option prints a warning.
 CARGO_ENCODED_RUSTFLAGS+="$separator-Clink-arg=-Wl,-z,pack-relative-relocs"
 export CARGO_ENCODED_RUSTFLAGS
 PERIMETER_REVISION=$(scripts/revision.sh)
 export PERIMETER_REVISION
 own=()
-# A plugin is started for each call: pointers that are put right at each start, and the pages that are copied for that, are a
-# tenth of a VERSION's processor time. A controller starts once and listens: its address stays random.
+# A plugin is started for each call: the relocation of pointers at each start, and the pages that are copied for it, are a tenth
+# of the processor time of VERSION. A controller starts once and listens on a port, so its load address stays random.
 [[ $crate != egress-router-cni ]] || own+=(-Crelocation-model=static)
 cargo rustc --profile dist --locked --target "$triple" -p "$crate" --bin "$program" -- "${own[@]}" >&2
 echo "$target/$triple/dist/$program"

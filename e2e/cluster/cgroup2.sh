@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# cgroup2.sh machine: tests on a kernel with only cgroup v2 that a machine's cgroup delegates its controllers, contains no process itself,
-#   survives a reset, and is removed at the end.
-# cgroup2.sh node: the same with a whole node: Ready, and the limits of a Job's pod are its kernel's. `make test-cgroup2` runs
-#   it on a stock Debian kernel.
+# cgroup2.sh machine: tests on a kernel with only cgroup v2 that a machine's cgroup delegates its controllers, contains no
+#   process itself, survives a reset, and is removed at the end.
+# cgroup2.sh node: tests the same with a whole node: the node is Ready, and the kernel has the limits of a Job's pod.
+#   `make test-cgroup2` runs it on a stock Debian kernel.
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 . "$HERE/cgroups.sh"
 unified || die "this machine has the hierarchies of cgroup v1"
@@ -19,7 +19,7 @@ prove_machine() {
   until_ok 10 rebooted
   [[ -z $(<"$group/cgroup.procs") ]] || die "the machine's own cgroup holds processes, so it cannot hand controllers on"
   grep -qx "$(<"$STATE/internet/pid")" "$group/init/cgroup.procs" || die "process 1 is not in init"
-  # As a node's process 1 does, and then its kubelet.
+  # A node's process 1 does this, and then its kubelet.
   delegate "$group"
   mkdir "$group/kubepods"
   echo "controllers that reach kubepods: $(<"$group/kubepods/cgroup.controllers")"

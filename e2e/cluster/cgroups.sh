@@ -8,7 +8,7 @@
 #
 # Every process of a cluster is in one of these cgroups, so that down.sh finds it.
 
-# Whether the controllers are in the one hierarchy of cgroup v2; else in several of v1, as Docker on old systems has them.
+# Whether the controllers are in the one hierarchy of cgroup v2. Otherwise they are in several of v1, as in Docker on old systems.
 unified() { [[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]]; }
 
 # cgroups NAME: the folders of the cgroup NAME, one for each hierarchy
@@ -23,7 +23,7 @@ delegate() {
   done
 }
 
-# make NAME: the cgroup CLUSTER/NAME
+# make NAME: creates the cgroup CLUSTER/NAME
 make() {
   local dir set
   for dir in $(cgroups "$CLUSTER/$1"); do
@@ -46,13 +46,13 @@ enter() {
   for dir in $(cgroups "$CLUSTER/$1"); do echo $BASHPID >"$dir/cgroup.procs"; done
 }
 
-# members NAME: the processes in the cgroup NAME and below
+# members NAME: prints the processes in the cgroup NAME and below
 members() {
   local dir
   for dir in $(cgroups "$1"); do [[ ! -d $dir ]] || find "$dir" -name cgroup.procs -exec cat {} + 2>/dev/null || :; done | sort -u
 }
 
-# remove NAME: the cgroup NAME and all below it, when what was in them is gone
+# remove NAME: removes the cgroup NAME and all below it, if their processes are gone
 remove() {
   local dir
   for dir in $(cgroups "$1"); do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# down.sh: takes the cluster CLUSTER_NUMBER down and removes all of it, also what a killed up.sh has left.
+# down.sh: takes the cluster CLUSTER_NUMBER down and removes all of it, also the leftovers of a killed up.sh.
 #
-# The namespaces, mounts, links, routes and rules are removed with the processes, because none of them has a name outside. The cgroups and
-# $STATE remain.
+# The kernel removes the namespaces, mounts, links, routes and rules with the processes, because none of them has a name outside.
+# The cgroups and $STATE remain, and are removed here.
 ASSETS='' CONTROL_ASSETS=''
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 . "$HERE/cgroups.sh"

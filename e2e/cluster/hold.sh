@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# hold.sh: takes a free number for a cluster, prints it, and waits until its standard input closes, which it does however
-# the process ends that has the other end. Then the cluster of that number is taken down, and its number is free again.
+# hold.sh: takes a free number for a cluster, prints it, and waits until its standard input closes. The input closes when the
+# process at its other end exits or is killed. Then the cluster of that number is taken down, and its number is free again.
 #
-# A number is free when no process holds its lock and this machine has no route to its network. What a killed holder left is
-# removed here.
+# A number is free when no process holds its lock and this machine has no route to its network. The leftovers of a killed
+# holder are removed here.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 trap '' INT TERM HUP # A terminal's Ctrl-C must not keep it from cleaning up.

@@ -1,6 +1,6 @@
 """image.py --out=OUT.tar [OPTION...] NAME FILE[:DEST]...: a one-layer OCI image of static programs, the same bytes each time.
 
-The first file is the entry point. The image holds nothing but the files, a CA bundle, /tmp and a user to run as.
+The first file is the entry point. The image contains only the files, a CA bundle, /tmp and a user to run as.
 """
 import argparse, hashlib, io, json, os, pathlib, tarfile
 
@@ -14,13 +14,13 @@ parser.add_argument("name")
 parser.add_argument("files", nargs="+")
 args = parser.parse_args()
 
-# As the kubelet asks for it: with a registry, a path and a tag.
+# The name as the kubelet requests it: with a registry, a path and a tag.
 name = args.name if "." in args.name.partition("/")[0] else "docker.io/" + ("" if "/" in args.name else "library/") + args.name
 name += "" if ":" in name.rpartition("/")[2] else ":latest"
 
 
 def tar(entries):
-    """A tar archive of (path, mode, content) with no trace of when and by whom it was made; no content: a folder."""
+    """A tar archive of (path, mode, content), without times and owners. An entry without content is a folder."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for path, mode, content in entries:

@@ -4,8 +4,9 @@
 #   reboot   the reset button                              cut      pull its network cables
 #   exec     runs a command in it                          join     plug them in again
 #
-# A machine is a set of namespaces with one process 1. When that exits, the kernel removes all its processes, mounts and links. reboot(2) in a PID namespace kills its process 1 with SIGHUP, halt with SIGINT: so a
-# privileged pod with hostPID can reboot its node, and never this machine.
+# A machine is a set of namespaces with one process 1. When process 1 exits, the kernel removes all processes, mounts and links of
+# the machine. reboot(2) in a PID namespace kills its process 1 with SIGHUP, halt with SIGINT. So a privileged pod with hostPID
+# can reboot its node, and never this machine.
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 . "$HERE/cgroups.sh"
 . "$HERE/machines.sh"
@@ -32,7 +33,7 @@ case $action in
     setsid "$HERE/machine.sh" power "$name" </dev/null >>"$dir/log" 2>&1 &
     echo $! >"$dir/power"
     (until_ok 10 alive) || { tail -n 20 "$dir/log" >&2; die "$name does not start"; }
-    if [[ $name == node-* ]]; then # Its CNI configuration knows the range; this is for readers of the API.
+    if [[ $name == node-* ]]; then # Only for readers of the API: the node's CNI configuration already contains the range.
       range=$(pods_of "${name#node-}")
       until_ok 60 kubectl get node "$name"
       kubectl patch node "$name" -p '{"spec": {"podCIDR": "'"$range"'", "podCIDRs": ["'"$range"'"]}}' >/dev/null
@@ -41,7 +42,7 @@ case $action in
   power) # Not for the command line: the power supply of a machine.
     make power
     enter power
-    export OUTER_NET=/proc/$$/ns/net # Of this machine; process 1 starts in its own.
+    export OUTER_NET=/proc/$$/ns/net # Of this machine: process 1 starts in a namespace of its own.
     until [[ -e $dir/off ]]; do
       # Cgroups of the previous boot would cost the kubelet's cadvisor 3 s for each container.
       until_ok 10 remove "$CLUSTER/$name"

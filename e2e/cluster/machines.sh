@@ -20,8 +20,8 @@ hardware() {
   printf "$1:%02x:%02x:%02x:%02x" ${2//./ }
 }
 
-# socket NETWORK NAME ADDRESS GATEWAY: the port of the machine NAME in the fabric or the Internet. A server of Hetzner has no neighbour except
-# the network's router. It is a bridge with one port, so that routes to it survive a disconnected cable.
+# socket NETWORK NAME ADDRESS GATEWAY: the port of the machine NAME in the fabric or the Internet. A server of Hetzner has no
+# neighbour except the network's router. The socket is a bridge with one port, so that routes to it survive a disconnected cable.
 socket() {
   on "$1" ip link show "$2" &>/dev/null || on "$1" ip link add "$2" address "$(hardware 02:01 "$3")" type bridge
   on "$1" ip address replace "$4/32" dev "$2"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# Settings of one cluster, sourced by every script; all of them come from the environment, or from its number.
+# Settings of one cluster, sourced by every script; all of them come from the environment, or from the cluster's number.
 #
 #   CLUSTER_NUMBER     1 to 50; names the cluster's cgroup, its folder and this machine's link
 #   ASSETS             folder of `scripts/assets.sh cluster`
@@ -8,7 +8,7 @@
 #   PROVIDER_ID        spec.providerID of the nodes, %d is a node's number; none if empty
 #   GRACE              seconds until a silent node is NotReady (12)
 #   EVICT              seconds until the pods of such a node are evicted (30)
-#   TIMEOUT_FACTOR     factor for all that is waited for (10): a busy machine is slow, an emulated one slower
+#   TIMEOUT_FACTOR     factor for all timeouts (10): a busy machine is slow, an emulated one slower
 set -euo pipefail
 shopt -s nullglob
 

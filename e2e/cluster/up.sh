@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# up.sh N: the cluster CLUSTER_NUMBER with N nodes; returns when every node is Ready and DNS answers. settings.sh has what
-# can be set besides.
+# up.sh N: starts the cluster CLUSTER_NUMBER with N nodes, and returns when every node is Ready and DNS responds. settings.sh
+# lists the other settings.
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 . "$HERE/cgroups.sh"
 

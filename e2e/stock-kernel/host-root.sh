@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# host-root.sh COMMAND...: as run.sh, but over this machine's own root directory (virtiofs; what COMMAND writes stays in
-# the machine's memory). Every program of the host, toolchains and build folders included, is there without copying.
-# Needs root, as the virtiofsd of QEMU 7.2 does. MODULES: kernel modules to load first; the kernel loads by itself those that
-# it can name, from its own package.
+# host-root.sh COMMAND...: as run.sh, but with this machine's own root directory (virtiofs). COMMAND's writes stay in the memory
+# of the emulated machine. Every program of the host, toolchains and build folders included, is available without copying.
+# Needs root, because the virtiofsd of QEMU 7.2 does. MODULES: kernel modules to load first. The kernel loads by itself those
+# that it can name, from its own package.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tmp=$(mktemp -d)
@@ -27,7 +27,7 @@ mount -t tmpfs tmpfs /host/run
 cd /host
 mount --move . /
 END
-# shellcheck disable=SC2016 # They expand in there.
+# shellcheck disable=SC2016 # They expand in the emulated machine.
 {
   printf 'exec chroot . /bin/sh -c '\''cd "$1"; shift; exec "$@"'\'' sh'
   printf " '%s'" "$PWD" "${@//\'/\'\\\'\'}"

@@ -2,7 +2,7 @@
 # Process 1 of a node, second half: only the node's files are visible from here on.
 . "$(dirname "${BASH_SOURCE[0]}")/../settings.sh"
 . "$HERE/cgroups.sh"
-mount --make-rshared / # As systemd does: mounts that pods ask to be propagated.
+mount --make-rshared / # As systemd does, for pods that request mount propagation.
 cd /var/log
 ! unified || delegate /sys/fs/cgroup
 

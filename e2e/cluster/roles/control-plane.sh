@@ -25,8 +25,8 @@ serve etcd etcd --data-dir=etcd --unsafe-no-fsync --log-level=warn \
   --cert-file="$pki/etcd.crt" --key-file="$pki/etcd.key" --client-cert-auth --trusted-ca-file="$pki/ca.crt" \
   --listen-peer-urls=https://127.0.0.1:2380 --peer-auto-tls
 
-# Aggregator routing: webhooks and aggregated APIs are called at their pods' addresses, which the network routes; there is
-# no kube-proxy here to know the addresses of Services.
+# Aggregator routing: webhooks and aggregated APIs are called at their pods' addresses, which the network routes. This
+# machine has no kube-proxy, so it does not reach the addresses of Services.
 serve kube-apiserver kube-apiserver --advertise-address="$API" --bind-address=0.0.0.0 \
   --etcd-servers=https://127.0.0.1:2379 \
   --etcd-cafile="$pki/ca.crt" --etcd-certfile="$pki/kube-apiserver.crt" --etcd-keyfile="$pki/kube-apiserver.key" \

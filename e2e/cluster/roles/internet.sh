@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Process 1 of the Internet: one host, and the way to each public interface. Servers are started in it from outside.
+# Process 1 of the Internet: one host, and the routes to all public interfaces. Servers are started in it from outside.
 . "$(dirname "${BASH_SOURCE[0]}")/../settings.sh"
 . "$HERE/machines.sh"
 ip link set lo up

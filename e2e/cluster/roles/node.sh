@@ -37,7 +37,7 @@ for share in cluster:"$HERE" assets:"$ASSETS" images:"$STATE/images"; do
   mount --bind -o ro "${share#*:}" "$root/opt/perimeter/${share%%:*}"
 done
 
-# --- /dev: none of this machine's disks, and nothing that a privileged pod could break it with
+# --- /dev: none of this machine's disks, and no device with which a privileged pod could damage this machine
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
 mkdir "$root"/dev/{pts,shm,mqueue,net}
 while read -r file major minor; do mknod -m 666 "$root/dev/$file" c "$major" "$minor"; done <<'EOT'
@@ -66,13 +66,13 @@ findmnt -nro TARGET,FSTYPE,FS-OPTIONS -t tmpfs,cgroup,cgroup2 | while read -r ta
   mount -t "$type" -o "$options" cgroup "$root$target"
 done
 
-# over FILE CONTENT: covers one file of /proc, where the kernel has it, for this node
+# over FILE CONTENT: covers one file of /proc for this node, if the kernel has the file
 over() {
   [[ -e $root/$1 ]] || return 0
   echo "$2" >"$root/run/${1//\//-}"
   mount --bind "$root/run/${1//\//-}" "$root/$1"
 }
-over proc/sys/kernel/random/boot_id "$(cat /proc/sys/kernel/random/uuid)" # each boot is one
+over proc/sys/kernel/random/boot_id "$(cat /proc/sys/kernel/random/uuid)" # a new one for each boot
 over proc/sysrq-trigger ""                                                # would act on this machine
 # Values that the kubelet would otherwise write to the host's kernel.
 over proc/sys/vm/overcommit_memory 1
@@ -104,12 +104,12 @@ version = 3
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "$PAUSE_IMAGE"
 [plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true # lowering it takes CAP_SYS_RESOURCE, which this machine's root may lack
+  restrict_oom_score_adj = true # lowering it needs CAP_SYS_RESOURCE, which this machine's root may lack
 [plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["/opt/cni/bin", "/opt/perimeter/assets"] # What is installed by pods goes into the usual one.
+  bin_dirs = ["/opt/cni/bin", "/opt/perimeter/assets"] # Pods install plugins into the usual one.
 EOT
 
-# The network routes between the pods' ranges, so nothing is masqueraded: a pod is seen with its own address everywhere.
+# The network routes between the pods' ranges, so nothing is masqueraded: the source address of a pod is its own everywhere.
 cat >"$root/etc/cni/net.d/10-pods.conflist" <<EOT
 {"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,

@@ -12,13 +12,19 @@ use super::{Cluster, ControlPlane, builder, kubeconfig};
 const MOST: usize = 6;
 
 static FREE: OnceLock<Semaphore> = OnceLock::new();
-static IDLE: Mutex<Vec<Arc<Cluster>>> = Mutex::new(Vec::new());
+static POOL: Mutex<Pool> = Mutex::new(Pool { reserved: 0, idle: Vec::new() });
+
+/// The control planes of the process that tests have released, and the number of reservations.
+struct Pool {
+    reserved: usize,
+    idle: Vec<Arc<Cluster>>,
+}
 
 /// Keeps a control plane from other tests of the process until it is dropped; then the next one gets it, with all that is in it.
 #[derive(Debug)]
 pub struct Reservation {
-    cluster: Arc<Cluster>,
-    most: usize,
+    /// None until it is started.
+    cluster: Option<Arc<Cluster>>,
     _permit: SemaphorePermit<'static>,
 }
 
@@ -43,30 +49,36 @@ impl ControlPlane {
     pub async fn reserve() -> Result<(Self, Reservation)> {
         let most = Self::most_reserved()?;
         let permit = FREE.get_or_init(|| Semaphore::new(most)).acquire().await?;
-        let idle = idle().pop();
+        let idle = {
+            let mut pool = pool();
+            pool.reserved += 1;
+            pool.idle.pop()
+        };
+        let mut reservation = Reservation { cluster: None, _permit: permit };
         let control_plane = match idle {
             // A client's connections belong to the runtime of its test.
             Some(cluster) => Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster },
             None => Self::start().await?,
         };
-        let cluster = Arc::clone(&control_plane.cluster);
-        Ok((control_plane, Reservation { cluster, most, _permit: permit }))
+        reservation.cluster = Some(Arc::clone(&control_plane.cluster));
+        Ok((control_plane, reservation))
     }
 }
 
 impl Drop for Reservation {
     /// The last one of the process, or of a while, stops them all: an idle one takes a fiftieth of a processor.
     fn drop(&mut self) {
-        let mut idle = idle();
-        idle.push(Arc::clone(&self.cluster));
-        let is_last = FREE.get().is_some_and(|free| free.available_permits() + 1 >= self.most);
-        let unused = if is_last { std::mem::take(&mut *idle) } else { Vec::new() };
-        // To stop them takes seconds, in which others may take and release one.
-        drop(idle);
+        let unused = {
+            let mut pool = pool();
+            pool.reserved -= 1;
+            pool.idle.extend(self.cluster.take());
+            if pool.reserved == 0 { std::mem::take(&mut pool.idle) } else { Vec::new() }
+        };
+        // To stop them takes seconds, in which others may take and release one: the lock is free again.
         drop(unused);
     }
 }
 
-fn idle() -> MutexGuard<'static, Vec<Arc<Cluster>>> {
-    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+fn pool() -> MutexGuard<'static, Pool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -262,7 +262,7 @@ impl fmt::Display for Reason {
             Reason::InvalidFloatingIP(value) => {
                 write!(
                     f,
-                    "the floating-IP label has the value {value:?}, which is not a public IPv4 address; correct or remove the label"
+                    "the floating-IP label has the value {value:?}, which is not a unicast IPv4 address; correct or remove the label"
                 )
             }
             Reason::InvalidAnnotation { annotation, value } => write!(
