@@ -22,8 +22,8 @@ apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # Some packages start a daemon when they are installed. The tests start their own daemons, on loopback. Debian runs this file
-# before it starts a daemon, and its exit code forbids the start. A separate process removes the file as soon as this script and apt have
-# ended, even if they were killed: the pipe is closed then.
+# before it starts a daemon, and its exit code forbids the start. A separate process removes the file as soon as this script
+# and apt have ended, even if they were killed: the pipe is closed then.
 readonly POLICY=/usr/sbin/policy-rc.d MARK="of Perimeter's packages.sh"
 guard='' guardian=''
 if [[ ! -e $POLICY ]] || grep -qF "$MARK" "$POLICY"; then
