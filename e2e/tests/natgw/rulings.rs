@@ -34,11 +34,11 @@ async fn ruling_the_route_stays_where_it_works_after_an_uncordon_and_after_a_res
     env.reconciles(&natgw, 2).await.unwrap();
 
     stop(&natgw).await;
-    let writes = env.writes.count();
+    let writes = env.accepted_writes().len();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_metric(&natgw, "natgw_nodes", &[("state", "candidate")], 2.0).await.unwrap();
     env.reconciles(&natgw, 2).await.unwrap();
-    assert_eq!(env.writes.count(), writes);
+    assert_eq!(env.accepted_writes().len(), writes);
     env.wait_for_primary(&second).await.unwrap();
 }
 
@@ -83,7 +83,7 @@ async fn ruling_without_a_candidate_remove_deletes_a_route_of_natgw() {
     env.wait_for_no_annotations(&gateway).await.unwrap();
     assert_eq!(env.route(), None);
     assert!(env.role_holders().await.unwrap().is_empty());
-    let order = env.writes_in_order();
+    let order = env.accepted_writes();
     let removed = order.iter().position(|write| write.path.ends_with("delete_route")).unwrap();
     let teardown = order.iter().rposition(|write| write.path.ends_with("/jobs")).unwrap();
     assert!(removed < teardown, "the traffic goes before the rules do");
@@ -126,13 +126,13 @@ async fn ruling_order_of_a_change_is_route_then_new_role_then_old_role() {
     let second = env.node(Some(SECOND)).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
     env.reconciles(&natgw, 1).await.unwrap();
-    let before = env.writes_in_order().len();
+    let before = env.accepted_writes().len();
     // The primary loses its label: its traffic has to leave before its rules do.
     first.node.label(FLOATING_IP_LABEL, None).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
     env.wait_for_no_annotations(&first).await.unwrap();
 
-    let writes = env.writes_in_order().split_off(before);
+    let writes = env.accepted_writes().split_off(before);
     let words: Vec<String> = writes
         .iter()
         .map(|write| match write.path.rsplit('/').next().unwrap() {
@@ -198,7 +198,7 @@ async fn ruling_nodes_that_cannot_be_a_gateway_are_reported_and_left_alone() {
         assert_eq!(event.type_.as_deref(), Some("Warning"));
     }
     env.reconciles(&natgw, 2).await.unwrap();
-    assert_eq!(env.writes.count(), 0);
+    assert_eq!(env.accepted_writes().len(), 0);
     // One problem for each, and one that there is no candidate.
     assert_eq!(natgw.metrics().await.unwrap().sum("natgw_problems", &[]), Some(6.0));
 }
