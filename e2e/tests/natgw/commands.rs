@@ -20,14 +20,14 @@ async fn dry_run_prints_the_next_plan_and_writes_nothing() {
     second.node.annotate(natgw::names::FORGET_ANNOTATION, Some("false")).await.unwrap();
     let third = env.node(Some("198.51.100.3")).await.unwrap();
 
-    let writes = env.accepted_writes().len();
+    let writes = env.writes.count();
     env.api_proxy.clear_requests();
     let (code, text) = run(&env.command("").unwrap().arg("--dry-run")).await.unwrap();
     assert_eq!(code, 0, "{text}");
     let json = env.command("").unwrap().args(["--dry-run", "--output", "json", "--log-filter", "off"]);
     let (code, json) = run(&json).await.unwrap();
     assert_eq!(code, 0, "{json}");
-    assert_eq!(env.accepted_writes().len(), writes);
+    assert_eq!(env.writes.count(), writes);
     let written = env.api_proxy.requests().into_iter().filter(|request| request.method != "GET").count();
     assert_eq!(written, 0, "no Event and no Lease either");
 
@@ -68,9 +68,9 @@ async fn status_prints_network_route_nodes_and_the_next_steps() {
     env.wait_for_primary(&first).await.unwrap();
     stop(&natgw).await;
     first.node.cordon(true).await.unwrap();
-    let writes = env.accepted_writes().len();
+    let writes = env.writes.count();
     let (code, text) = run(&env.command("").unwrap().arg("status")).await.unwrap();
-    assert_eq!((code, env.accepted_writes().len()), (0, writes), "{text}");
+    assert_eq!((code, env.writes.count()), (0, writes), "{text}");
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
     assert!(line("network").contains("lan") && line("network").contains("10.0.0.0/16"), "{text}");
     assert!(line("route").contains(&format!("via 10.0.0.2 ({})", first.name)), "{text}");
@@ -100,11 +100,11 @@ async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw()
         let launch = env.natgw("clients: {enabled: true}").unwrap();
         launch.args(["cleanup", "--timeout", timeout])
     };
-    let writes = env.accepted_writes().len();
+    let writes = env.writes.count();
     let (code, text) = run(&cleanup("3s")).await.unwrap();
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("holds the lease"), "{text}");
-    assert_eq!(env.accepted_writes().len(), writes);
+    assert_eq!(env.writes.count(), writes);
     assert!(env.route().is_some());
 
     stop(&natgw).await;
