@@ -26,6 +26,8 @@ pub struct Times(pub u64, pub u64, pub u64);
 pub const SHORT: Times = Times(3_000, 2_000, 400);
 /// Room for one fault after another on a busy machine, without the loss of the lease.
 pub const ROOMY: Times = Times(15_000, 10_000, 400);
+/// A lease that outlasts every wait: a standby that leads did not wait for its end.
+pub const LONG: Times = Times(600_000, 400_000, 400);
 
 /// One Lease, and all that is known of it.
 pub struct Arena {

@@ -102,7 +102,7 @@ async fn unknown_network_is_reported_and_natgw_continues_when_it_is_created() {
     assert!(event.note.unwrap().contains("late"));
     let errors = natgw.metrics().await.unwrap().sum("controller_runtime_reconcile_errors_total", &[]);
     assert!(errors > Some(0.0));
-    assert_eq!(env.accepted_writes().len(), 0);
+    assert_eq!(env.writes.count(), 0);
     let (code, _) = natgw.get("/readyz").await.unwrap();
     assert_eq!(code, 200, "its caches have synced; a restart would fix nothing");
 
@@ -141,7 +141,7 @@ async fn wrong_token_is_reported_without_its_value() {
     let natgw = env.natgw("").unwrap().env("HCLOUD_TOKEN", TOKEN).start().unwrap();
     let event = env.wait_for_event("Namespace", &env.namespace, "ObserveFailed").await.unwrap();
     assert!(event.note.clone().unwrap().contains("unauthorized"), "{event:?}");
-    assert_eq!(env.accepted_writes().len(), 0);
+    assert_eq!(env.writes.count(), 0);
     assert!(env.annotations_of(&gateway).await.unwrap().is_empty());
     let (code, text) =
         run(&env.natgw("").unwrap().env("HCLOUD_TOKEN", TOKEN).args(["--once", "--leader-elect=false"]))

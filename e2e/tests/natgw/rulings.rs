@@ -34,11 +34,11 @@ async fn ruling_the_route_stays_where_it_works_after_an_uncordon_and_after_a_res
     env.reconciles(&natgw, 2).await.unwrap();
 
     stop(&natgw).await;
-    let writes = env.accepted_writes().len();
+    let writes = env.writes.count();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_metric(&natgw, "natgw_nodes", &[("state", "candidate")], 2.0).await.unwrap();
     env.reconciles(&natgw, 2).await.unwrap();
-    assert_eq!(env.accepted_writes().len(), writes);
+    assert_eq!(env.writes.count(), writes);
     env.wait_for_primary(&second).await.unwrap();
 }
 
@@ -83,7 +83,7 @@ async fn ruling_without_a_candidate_remove_deletes_a_route_of_natgw() {
     env.wait_for_no_annotations(&gateway).await.unwrap();
     assert_eq!(env.route(), None);
     assert!(env.role_holders().await.unwrap().is_empty());
-    let order = env.accepted_writes();
+    let order = env.writes_in_order();
     let removed = order.iter().position(|write| write.path.ends_with("delete_route")).unwrap();
     let teardown = order.iter().rposition(|write| write.path.ends_with("/jobs")).unwrap();
     assert!(removed < teardown, "the traffic goes before the rules do");
@@ -198,7 +198,7 @@ async fn ruling_nodes_that_cannot_be_a_gateway_are_reported_and_left_alone() {
         assert_eq!(event.type_.as_deref(), Some("Warning"));
     }
     env.reconciles(&natgw, 2).await.unwrap();
-    assert_eq!(env.accepted_writes().len(), 0);
+    assert_eq!(env.writes.count(), 0);
     // One problem for each, and one that there is no candidate.
     assert_eq!(natgw.metrics().await.unwrap().sum("natgw_problems", &[]), Some(6.0));
 }
