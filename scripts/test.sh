@@ -44,7 +44,8 @@ for name in "$@"; do
   case $name in
     build) cargo build "${workspace[@]}" --lib --bins --examples --tests ;;
     crates)
-      step crates cargo test "${workspace[@]}" "${own[@]}" --no-fail-fast
+      # More than there are processors: those of the plugin wait for the kernel most of the time.
+      step crates cargo test "${workspace[@]}" "${own[@]}" --no-fail-fast -- --test-threads=8
       step documentation cargo test "${workspace[@]}" --doc --no-fail-fast
       ;;
     integration) step integration "${integration[@]}" --test-threads="${THREADS:-24}" ;;

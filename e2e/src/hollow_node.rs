@@ -81,8 +81,7 @@ impl Builder {
         self
     }
 
-    /// The interval of its heartbeat: 2 s if not set, a sixth of the grace period of [`crate::control_plane`]. A kubelet's is 10 s
-    /// of 40 s.
+    /// The interval of its heartbeat: 10 s if not set, as a kubelet's.
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.heartbeat = interval;
         self
@@ -122,7 +121,7 @@ impl HollowNode {
             boot_id: new_boot_id(),
             ready: true,
         };
-        Builder { machine, policy: Arc::new(|_| Outcome::Hang), heartbeat: Duration::from_secs(2) }
+        Builder { machine, policy: Arc::new(|_| Outcome::Hang), heartbeat: Duration::from_secs(10) }
     }
 
     /// Its name.

@@ -8,6 +8,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// A number of slots.
 #[derive(Debug)]
 pub struct Slots {
+    count: usize,
     free: Mutex<usize>,
     freed: Condvar,
 }
@@ -20,7 +21,7 @@ pub struct Slot(&'static Slots);
 /// Concurrent starts of control planes: each takes seconds of every processor, and eight of them take minutes.
 pub static STARTING_CONTROL_PLANES: Slots = Slots::new(2);
 /// natgw's environments on a shared control plane: two hollow nodes, two proxies and natgw each.
-pub static NATGW: Slots = Slots::new(6);
+pub static NATGW: Slots = Slots::new(16);
 /// routegc's environments, which share one Neutron.
 pub static ROUTEGC: Slots = Slots::new(6);
 /// Elections on a shared control plane: contenders that have to renew a Lease in time.
@@ -33,8 +34,14 @@ pub static PYTHON: Slots = Slots::new(1);
 impl Slots {
     /// A number of free slots.
     #[must_use]
-    pub const fn new(many: usize) -> Slots {
-        Slots { free: Mutex::new(many), freed: Condvar::new() }
+    pub const fn new(count: usize) -> Slots {
+        Slots { count, free: Mutex::new(count), freed: Condvar::new() }
+    }
+
+    /// How many there are, free or not.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.count
     }
 
     /// Takes a slot; blocks the thread until one is free.

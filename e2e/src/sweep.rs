@@ -21,7 +21,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
 use crate::fault_proxy::{
-    EventFilter, Fate, Fault, FaultProxy, Matcher, Reply, RuleId, Then, When, WriteCounter,
+    EventFilter, Fate, Fault, FaultProxy, Matcher, Recorded, Reply, RuleId, Then, When, WriteCounter,
 };
 use crate::program::{Launch, Program};
 
@@ -149,6 +149,34 @@ impl Harm {
             Harm::WatchEnded => Fault::end_watch(),
             Harm::WatchExpired => Fault::expire_watch(),
         })
+    }
+}
+
+/// The requests to a server are counted by kind, so that writes get more faults than reads: whether the server has acted before a fault
+/// makes no difference for a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// GET and HEAD.
+    Read,
+    /// POST, PUT, PATCH and DELETE.
+    Write,
+}
+
+impl Kind {
+    /// How many of these requests to a server are of each kind.
+    pub fn count<Server: Copy>(server: Server, requests: &[Recorded]) -> [((Server, Kind), u64); 2] {
+        let writes = requests.iter().filter(|request| !request.method.is_safe()).count();
+        let reads = requests.len() - writes;
+        [((server, Kind::Read), reads as u64), ((server, Kind::Write), writes as u64)]
+    }
+
+    /// The requests of this kind through the proxy, as the place of one fault.
+    pub fn at(self, proxy: &FaultProxy) -> Place {
+        let matcher = match self {
+            Kind::Read => Matcher::reads(),
+            Kind::Write => Matcher::writes(),
+        };
+        Place::new(proxy.clone(), matcher, 1)
     }
 }
 
@@ -322,6 +350,18 @@ impl<Side: Copy> Case<Side> {
                 Armed::Fault { proxy, rule }
             }
         })
+    }
+}
+
+impl<Server: Copy> Case<(Server, Kind)> {
+    /// Each fault of `of_reads` at each read, and of `of_writes` at each write.
+    pub fn faults_by_kind(
+        calls: &[((Server, Kind), u64)],
+        of_reads: &[Harm],
+        of_writes: &[Harm],
+    ) -> Vec<Case<(Server, Kind)>> {
+        let of = |kind: Kind| if kind == Kind::Read { of_reads } else { of_writes };
+        calls.iter().flat_map(|call| Case::faults(&[*call], of(call.0.1))).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use common::api::deorbit::Phase;
 use e2e::deorbiter::{Changes, Driver, TestEnv, keep_running, kubeconfig, sweep_on_stages, upstream};
 use e2e::fault_proxy::FaultProxy;
 use e2e::program::Launch;
-use e2e::sweep::{Case, Harm, Slice, Victim};
+use e2e::sweep::{Case, Harm, Kind, Slice, Victim};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
@@ -84,13 +84,13 @@ impl Stage {
         Ok(())
     }
 
-    /// One run. Returns how many writes and calls there were.
-    async fn run(&self, name: &str, case: Case<Side>) -> Result<(u64, u64)> {
+    /// One run. Returns the numbers of its requests.
+    async fn run(&self, name: &str, case: Case<Calls>) -> Result<Counts> {
         self.play(name).await?;
-        let count = || (self.proxy.counter().count(), self.proxy.requests().len() as u64);
-        let before = count();
+        let (stops, requests) = (self.proxy.counter().count(), self.proxy.requests().len());
         let victim = Victim::default();
-        let armed = case.arm(self.proxy.counter(), &victim, |_| self.proxy.clone())?;
+        let armed =
+            case.arm(self.proxy.counter(), &victim, |(Server::Kubernetes, kind)| kind.at(&self.proxy))?;
         victim.start(&self.launch)?;
         tokio::select! {
             checked = self.check(name) => checked?,
@@ -98,15 +98,16 @@ impl Stage {
         }
         victim.kill()?;
         armed.happened()?;
-        let after = count();
-        Ok((after.0 - before.0, after.1 - before.1))
+        let calls = Kind::count(Server::Kubernetes, &self.proxy.requests().split_off(requests));
+        Ok(Counts { stops: self.proxy.counter().count() - stops, calls })
     }
 
-    /// How many writes and calls every undisturbed run has: a fast run has fewer polls and status writes than a slow one.
-    async fn undisturbed(&self) -> Result<(u64, u64)> {
+    /// How many there are in every undisturbed run: a fast run has fewer polls and status writes than a slow one.
+    async fn undisturbed(&self) -> Result<Counts> {
         let one = self.run("undisturbed-1", Case::Undisturbed).await?;
         let other = self.run("undisturbed-2", Case::Undisturbed).await?;
-        Ok((one.0.min(other.0), one.1.min(other.1)))
+        let calls = [0, 1].map(|kind| one.calls[kind].min(other.calls[kind]));
+        Ok(Counts { stops: one.stops.min(other.stops), calls })
     }
 
     /// Removes the stop and the faults of a run that failed.
@@ -117,12 +118,22 @@ impl Stage {
 }
 
 /// The only server of this scenario: management cluster and target at once.
-#[derive(Clone, Copy, Debug)]
-enum Side {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Server {
     Kubernetes,
 }
 
-async fn sweep(stage: Stage, cases: Vec<Case<Side>>) {
+/// The reads, or the writes, of the server.
+type Calls = (Server, Kind);
+
+#[derive(Debug)]
+struct Counts {
+    /// Writes at which deorbiter is stopped: without Leases and Events.
+    stops: u64,
+    calls: [(Calls, u64); 2],
+}
+
+async fn sweep(stage: Stage, cases: Vec<Case<Calls>>) {
     let run = async |stage: &Stage, name: &str, case| stage.run(name, case).await.map(drop);
     sweep_on_stages(stage, Stage::set, cases, run, Stage::recover).await.unwrap();
 }
@@ -130,24 +141,25 @@ async fn sweep(stage: Stage, cases: Vec<Case<Side>>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_at_each_write_a_run_ends_like_the_undisturbed_one() {
     let stage = Stage::set().await.unwrap();
-    let (writes, _) = stage.undisturbed().await.unwrap();
-    assert!(writes >= 10, "{writes} writes are too few for this scenario");
+    let Counts { stops, .. } = stage.undisturbed().await.unwrap();
+    assert!(stops >= 10, "{stops} writes are too few for this scenario");
     let slice = Slice::chosen("deorbiter", SLICES).unwrap();
-    sweep(stage, Case::stops(writes, slice.stops())).await;
+    sweep(stage, Case::stops(stops, slice.stops())).await;
 }
 
 /// `make test` takes one fault in so many.
 const SLICES: u64 = 97;
 
-const HARMS: [Harm; 5] =
+const OF_READS: [Harm; 3] = [Harm::Refused, Harm::Rejected(500), Harm::TooMany];
+const OF_WRITES: [Harm; 5] =
     [Harm::Refused, Harm::Swallowed, Harm::Rejected(500), Harm::TooMany, Harm::Rejected(409)];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_fault_at_any_call_a_run_ends_like_the_undisturbed_one() {
     let stage = Stage::set().await.unwrap();
-    let (_, calls) = stage.undisturbed().await.unwrap();
+    let counts = stage.undisturbed().await.unwrap();
     let slice = Slice::chosen("deorbiter", SLICES).unwrap();
-    let cases = slice.pick(Case::faults(&[(Side::Kubernetes, calls)], &HARMS));
-    println!("{calls} calls: {} faults, {slice}", cases.len());
+    let cases = slice.pick(Case::faults_by_kind(&counts.calls, &OF_READS, &OF_WRITES));
+    println!("{counts:?}: {} faults, {slice}", cases.len());
     sweep(stage, cases).await;
 }

@@ -28,6 +28,7 @@ use std::fmt;
 use anyhow::{Context as _, Result, ensure};
 use e2e::hetzner::ActionFailure;
 use e2e::natgw::TestEnv;
+use e2e::slots::NATGW;
 use e2e::sweep::{Case, Slice, sweep_at_once};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
@@ -36,9 +37,7 @@ use env::SweepEnv;
 use observed::End;
 use scenario::Scenario;
 
-/// Environments at a time: the slots of [`e2e::slots::NATGW`].
-const AT_ONCE: usize = 6;
-/// The default tier runs one of so many slices of the stops, and of the faults: about 50 runs in two minutes on two cores.
+/// The default tier runs one of so many slices of the stops, and of the faults: about 50 runs in a minute on two cores.
 const SLICES_OF_STOPS: u64 = 3;
 const SLICES_OF_FAULTS: u64 = 96;
 
@@ -138,11 +137,11 @@ async fn each_stop_and_each_fault_leads_to_the_same_end_and_no_forbidden_state()
     let only = std::env::var("SWEEP_ONLY").unwrap_or_default().to_lowercase();
     let scenarios = Scenario::ALL.into_iter().filter(|one| format!("{one:?}").to_lowercase().contains(&only));
     let undisturbed: BTreeMap<Scenario, Outcome> = stream::iter(scenarios)
-        .map(async |scenario| {
+        .map(|scenario| async move {
             let outcome = Run { scenario, case: Case::Undisturbed }.play(None).await;
             anyhow::Ok((scenario, outcome.with_context(|| format!("{scenario:?}, undisturbed"))?))
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(NATGW.count())
         .try_collect()
         .await
         .unwrap();
@@ -157,7 +156,7 @@ async fn each_stop_and_each_fault_leads_to_the_same_end_and_no_forbidden_state()
     let mut cases = of_stops.pick(stops);
     cases.extend(slice.pick(faults));
     let run = async |run: Run| run.play(undisturbed.get(&run.scenario)).await.map(drop);
-    sweep_at_once(AT_ONCE, &cases, run, || ()).await.unwrap();
+    sweep_at_once(NATGW.count(), &cases, run, || ()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

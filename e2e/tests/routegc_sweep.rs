@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::fault_proxy::{FaultProxy, When};
 use e2e::natgw::TIMEOUT;
 use e2e::routegc::{TestEnv, hop, pods};
-use e2e::sweep::{Case, Harm, Slice, Victim, sweep};
+use e2e::sweep::{Case, Harm, Kind, Slice, Victim, sweep};
 use http::Method;
 use kube::api::DeleteParams;
 use serde_json::json;
 
 /// `make test` injects one of this many faults.
-const SLICES: u64 = 16;
+const SLICES: u64 = 32;
 /// Number of reconciliations after which every run must have converged.
 const CONVERGED: usize = 6;
 /// A route outside of the pod networks, which must stay.
@@ -27,8 +27,19 @@ enum Side {
     Neutron,
 }
 
+/// The reads, or the writes, of a server.
+type Calls = (Side, Kind);
+
 /// Faults of both servers.
-const HARMS: [Harm; 12] = [
+const OF_READS: [Harm; 6] = [
+    Harm::Refused,
+    Harm::Rejected(500),
+    Harm::Rejected(503),
+    Harm::Rejected(403),
+    Harm::Cut,
+    Harm::LateResponse,
+];
+const OF_WRITES: [Harm; 12] = [
     Harm::Refused,
     Harm::Rejected(500),
     Harm::Rejected(503),
@@ -43,12 +54,12 @@ const HARMS: [Harm; 12] = [
     Harm::LateResponse,
 ];
 
-/// Writes, and requests to each server, of the first two reconciliations.
-#[derive(Debug, Default)]
+/// Requests of the first two reconciliations.
+#[derive(Debug)]
 struct Counts {
-    writes: u64,
-    kubernetes: u64,
-    neutron: u64,
+    /// Writes at which routegc is stopped: without Leases and Events.
+    stops: u64,
+    calls: Vec<(Calls, u64)>,
 }
 
 /// Restores the initial state in the shared environment, with a new policy.
@@ -72,18 +83,16 @@ async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<String> {
     Ok(victim.ended()?.context("it has exited")?.join("\n"))
 }
 
-async fn run(env: &TestEnv, case: Case<Side>) -> Result<Counts> {
+async fn run(env: &TestEnv, case: Case<Calls>) -> Result<Counts> {
     reset(env).await?;
     let seen = env.neutron.writes().len();
     let from = (env.writes.count(), env.api_proxy.requests().len(), env.neutron.requests().len());
     let victim = Victim::default();
-    let armed = case.arm(&env.writes, &victim, |side| proxy(env, side).clone())?;
+    let armed = case.arm(&env.writes, &victim, |(side, kind)| kind.at(proxy(env, side)))?;
     let output = [reconcile(env, &victim).await?, reconcile(env, &victim).await?];
-    let counts = Counts {
-        writes: env.writes.count() - from.0,
-        kubernetes: (env.api_proxy.requests().len() - from.1) as u64,
-        neutron: (env.neutron.requests().len() - from.2) as u64,
-    };
+    let kubernetes = Kind::count(Side::Kubernetes, &env.api_proxy.requests().split_off(from.1));
+    let neutron = Kind::count(Side::Neutron, &env.neutron.requests().split_off(from.2));
+    let counts = Counts { stops: env.writes.count() - from.0, calls: [kubernetes, neutron].concat() };
     let happened = armed.happened();
     let mut last = Ok(());
     for _ in 2..CONVERGED {
@@ -140,12 +149,11 @@ async fn each_stop_and_each_fault_converges_to_the_undisturbed_state() {
     env.populate(2, 0).await.unwrap();
     env.project.add_routes(&[FOREIGN]).await.unwrap();
     let counts = run(&env, Case::Undisturbed).await.unwrap();
-    assert!(counts.writes >= 4, "candidates, intent, removal, result: {counts:?}");
+    assert!(counts.stops >= 4, "candidates, intent, removal, result: {counts:?}");
     let slice = Slice::chosen("routegc", SLICES).unwrap();
-    let calls = [(Side::Kubernetes, counts.kubernetes), (Side::Neutron, counts.neutron)];
     let whens = [When::BeforeForward, When::AfterServerActed, When::AfterResponse];
-    let mut cases = Case::stops(counts.writes, &whens);
-    cases.extend(slice.pick(Case::faults(&calls, &HARMS)));
+    let mut cases = Case::stops(counts.stops, &whens);
+    cases.extend(slice.pick(Case::faults_by_kind(&counts.calls, &OF_READS, &OF_WRITES)));
     println!("{counts:?}: {} cases, {slice}", cases.len());
     let recover = || {
         env.api_proxy.clear();

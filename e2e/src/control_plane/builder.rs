@@ -27,9 +27,8 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             kubernetes: None,
-            // Hollow nodes report every 2 s; six missed reports are not a delay, even on a busy machine.
-            grace: Duration::from_secs(12),
-            // Kubernetes' own.
+            // Both as in a real cluster: a busy machine delays reports too.
+            grace: Duration::from_secs(40),
             eviction: Duration::from_secs(300),
             without_controllers: false,
             api_server_flags: Vec::new(),
@@ -46,8 +45,8 @@ impl Builder {
         self
     }
 
-    /// How long a node may be silent before it is NotReady, in whole seconds; 12 s if not set, 40 s or 50 s in a real
-    /// cluster.
+    /// How long a node may be silent before it is NotReady, in whole seconds; 40 s if not set, as in
+    /// Kubernetes up to 1.31 (50 s since then).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

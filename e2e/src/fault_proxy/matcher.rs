@@ -40,6 +40,11 @@ impl Matcher {
         Matcher::any().when(Call::is_write)
     }
 
+    /// Every other request.
+    pub fn reads() -> Matcher {
+        Matcher::any().when(|call| !call.is_write())
+    }
+
     /// Every Kubernetes watch.
     pub fn watches() -> Matcher {
         Matcher::any().when(Call::is_watch)

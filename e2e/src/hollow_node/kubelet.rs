@@ -26,9 +26,6 @@ use crate::wait;
 /// A call that takes longer is dropped, as by a kubelet; the next heartbeat retries.
 const CALL: Duration = Duration::from_secs(10);
 
-/// A kubelet updates the status of its Node every 10 s: at each fifth heartbeat of 2 s.
-const HEARTBEATS_PER_STATUS: u32 = 5;
-
 const FIELD_MANAGER: &str = "hollow-kubelet";
 
 pub(super) type Policy = Arc<dyn Fn(&Pod) -> Outcome + Send + Sync>;
@@ -175,11 +172,11 @@ impl Kubelet {
     async fn heartbeats(&self) {
         let mut heartbeat = interval(self.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for count in 0u32.. {
+        loop {
             heartbeat.tick().await;
             let reported = async {
                 self.renew_lease().await?;
-                if count % HEARTBEATS_PER_STATUS == 0 { self.report().await } else { Ok(()) }
+                self.report().await
             };
             if let Err(error) = reported.await {
                 tracing::debug!(%error, "hollow node: heartbeat");

@@ -10,7 +10,7 @@ use common::api::deorbit::Phase;
 use e2e::deorbiter::{Changes, Driver, TestEnv, keep_running, sweep_on_stages};
 use e2e::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use e2e::openstack::{OpenStack, Parts, Project, REGION, Release, Service};
-use e2e::sweep::{Case, Harm, Slice, Victim};
+use e2e::sweep::{Case, Harm, Kind, Slice, Victim};
 use http::Method;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Api, DeleteParams};
@@ -22,7 +22,17 @@ const SLICES: u64 = 151;
 const BEHIND: [Service; 4] =
     [Service::Identity, Service::Network, Service::BlockStorage, Service::LoadBalancer];
 
-const HARMS: [Harm; 13] = [
+const OF_READS: [Harm; 8] = [
+    Harm::Refused,
+    Harm::Rejected(401),
+    Harm::Rejected(403),
+    Harm::Rejected(500),
+    Harm::TooMany,
+    Harm::NoSuchPage,
+    Harm::Cut,
+    Harm::LateResponse,
+];
+const OF_WRITES: [Harm; 13] = [
     Harm::Refused,
     Harm::Rejected(401),
     Harm::Rejected(403),
@@ -40,6 +50,9 @@ const HARMS: [Harm; 13] = [
 
 /// Each stage has a region of its own, with its proxies.
 static REGIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// The reads, or the writes, of a service.
+type Calls = (Service, Kind);
 
 struct Stage {
     env: TestEnv,
@@ -92,8 +105,8 @@ impl Stage {
     }
 
     /// One run: a volume whose driver deletes it in the cluster and not in OpenStack, and a Service that names the load balancer of
-    /// another cluster. Returns how many calls there were to each service.
-    async fn run(&self, name: &str, case: Case<Service>) -> Result<Vec<(Service, u64)>> {
+    /// another cluster. Returns how many reads and writes there were of each service.
+    async fn run(&self, name: &str, case: Case<Calls>) -> Result<Vec<(Calls, u64)>> {
         let volume = self.project.volume(&format!("pvc-{name}"), json!({})).await?;
         self.env.claim(&format!("{name}-data"), &volume, "Delete").await?;
         self.env.service(&format!("{name}-web"), &self.neighbour).await?;
@@ -101,7 +114,8 @@ impl Stage {
             proxy.clear_requests();
         }
         let victim = Victim::default();
-        let armed = case.arm(&WriteCounter::new(), &victim, |service| self.proxy(service).clone())?;
+        let armed =
+            case.arm(&WriteCounter::new(), &victim, |(service, kind)| kind.at(self.proxy(service)))?;
         let launch = self.env.launch()?;
         victim.start(&launch)?;
         tokio::select! {
@@ -112,8 +126,9 @@ impl Stage {
         self.env.deorbits().delete(name, &DeleteParams::default()).await?;
         armed.happened()?;
         self.env.thawed().await?;
-        let calls = |proxy: &FaultProxy| proxy.requests().len() as u64;
-        Ok(self.proxies.iter().map(|(service, proxy)| (*service, calls(proxy))).collect())
+        let counts =
+            self.proxies.iter().flat_map(|(service, proxy)| Kind::count(*service, &proxy.requests()));
+        Ok(counts.collect())
     }
 
     /// Checks for forbidden states until the run is over, then the end.
@@ -180,7 +195,7 @@ async fn with_a_fault_at_any_call_to_openstack_a_run_ends_like_the_undisturbed_o
     let lists = cinder.iter().filter(|request| request.path.contains("/detail")).count();
     assert_eq!(lists, 0, "{cinder:#?}");
     let slice = Slice::chosen("deorbiter, cloud", SLICES).unwrap();
-    let cases = slice.pick(Case::faults(&calls, &HARMS));
+    let cases = slice.pick(Case::faults_by_kind(&calls, &OF_READS, &OF_WRITES));
     println!("{calls:?}: {} faults, {slice}", cases.len());
     let run = async |stage: &Stage, name: &str, case| stage.run(name, case).await.map(drop);
     let recover = |stage: &Stage| stage.proxies.iter().for_each(|(_, proxy)| proxy.clear());

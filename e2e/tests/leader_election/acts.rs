@@ -149,7 +149,7 @@ fn report(what: &str, scores: &[Score]) {
 async fn a_leader_whose_lease_calls_fail_stops_before_the_other_acts() {
     // All other requests succeed: only the old leader itself prevents its writes.
     let scores: Vec<Score> = stream::iter(fatal())
-        .map(async |(name, matcher, fault)| {
+        .map(|(name, matcher, fault)| async move {
             let duel = Duel::begin(STURDY).await;
             let rule = duel.first.api.rule(matcher, fault);
             let work = async {
@@ -196,7 +196,7 @@ async fn a_leader_whose_responses_are_late_but_in_time_keeps_the_lease() {
         ),
     ];
     let scores: Vec<Score> = stream::iter(faults)
-        .map(async |(name, matcher, fault)| {
+        .map(|(name, matcher, fault)| async move {
             let duel = Duel::begin(ROOMY).await;
             let rule = duel.first.api.rule(matcher, fault);
             duel.move_route_and_wait(4).await;
@@ -251,7 +251,7 @@ async fn a_leader_that_was_stopped_beyond_its_lease_writes_nothing_when_it_conti
     let at_writes = (1..=4).flat_map(|n| moments.map(|when| Sleep::At(n, when)));
     let between = [5, 30, 60, 90, 150, 400, 700, 1_000].map(|ms| Sleep::After(Duration::from_millis(ms)));
     let scores: Vec<Score> = stream::iter(at_writes.chain(between))
-        .map(async |sleep| {
+        .map(|sleep| async move {
             let name = format!("asleep {sleep:?}");
             let duel = Duel::begin(STURDY).await;
             let sleeper = duel.first.program.clone();

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use e2e::hetzner::NewFloatingIp;
-use e2e::hollow_node::HollowNode;
 use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TestEnv};
 use e2e::program::{Launch, Program};
 use e2e::sweep::Victim;
@@ -24,8 +23,6 @@ use super::observed::ObservedState;
 const AFTERWARDS: Duration = Duration::from_secs(30);
 /// How often the environment is read while nothing seems to change.
 const POLL: Duration = Duration::from_millis(500);
-/// A third of the grace period of the control plane: many Nodes share it.
-const HEARTBEAT: Duration = Duration::from_secs(4);
 /// How often the number of reconciliations is read.
 const RECONCILE_POLL: Duration = Duration::from_millis(40);
 
@@ -65,10 +62,7 @@ impl SweepEnv {
 
     /// A new Node with a floating IP on its server and in its label.
     pub async fn gateway(&mut self, ip: &str) -> Result<Arc<Gateway>> {
-        let node = |name: &str, server| {
-            HollowNode::builder(name).provider_id(format!("hcloud://{server}")).heartbeat(HEARTBEAT)
-        };
-        let gateway = Arc::new(self.env.node_as(Some(ip), node).await?);
+        let gateway = Arc::new(self.env.node(Some(ip)).await?);
         self.checker.run_jobs(&gateway, self.scripts.clone());
         self.gateways.push(gateway.clone());
         Ok(gateway)
