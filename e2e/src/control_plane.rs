@@ -19,7 +19,6 @@ mod ready;
 mod reservation;
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,10 +26,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
-use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionSpec,
+};
+use kube::api::{
+    ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
+};
+use kube::{Api, Client, CustomResourceExt, ResourceExt as _};
 use serde_json::json;
 
 pub use builder::Builder;
@@ -237,22 +239,30 @@ impl ControlPlane {
         Ok(name)
     }
 
-    /// Defines the custom resource `K`, and waits until the API server serves it: for a moment after the definition is
-    /// established, a list gets 429, "storage is (re)initializing".
+    /// Defines the custom resource `K`, as [`ControlPlane::define`].
     ///
     /// # Errors
     /// The API server refuses, or does not serve it.
-    pub async fn serve<K>(&self) -> Result<()>
-    where
-        K: CustomResourceExt + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        let definition = K::crd();
-        let kinds: Api<CustomResourceDefinition> = Api::all(self.client());
+    pub async fn serve<K: CustomResourceExt>(&self) -> Result<()> {
+        self.define(&K::crd()).await
+    }
+
+    /// Defines a custom resource, and waits until the API server serves it: for a moment after the definition is established, a list
+    /// gets 429, "storage is (re)initializing".
+    ///
+    /// # Errors
+    /// The API server refuses, or does not serve it.
+    pub async fn define(&self, definition: &CustomResourceDefinition) -> Result<()> {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client());
         let params = PatchParams::apply("e2e").force();
-        kinds.patch(&definition.name_any(), &params, &Patch::Apply(&definition)).await?;
-        let objects = Api::<K>::all(self.client());
+        definitions.patch(&definition.name_any(), &params, &Patch::Apply(definition)).await?;
+        let CustomResourceDefinitionSpec { group, names, versions, .. } = &definition.spec;
+        let version = versions.first().context("a definition without a version")?;
+        let kind = GroupVersionKind::gvk(group, &version.name, &names.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
+        let objects = Api::<DynamicObject>::all_with(self.client(), &resource);
         let served = async || Ok(objects.list(&ListParams::default()).await.is_ok());
-        self.readiness().until(&format!("kind {}", K::kind(&())), served).await
+        self.readiness().until(&format!("kind {}", names.kind), served).await
     }
 
     /// Pauses a program, like a hung machine: connections stay open without responses.

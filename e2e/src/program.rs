@@ -26,6 +26,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::wait::TIMEOUT;
+
 pub use built::program as built;
 pub use output::Output;
 pub use owner::Owner;
@@ -142,11 +144,11 @@ impl Program {
     ///
     /// # Errors
     /// The time is up, or the program ended without it; the error shows its last lines.
-    pub async fn wait_for_line(&self, matches: impl Fn(&str) -> bool, within: Duration) -> Result<String> {
-        match timeout(within, self.output.find(matches)).await {
+    pub async fn wait_for_line(&self, matches: impl Fn(&str) -> bool) -> Result<String> {
+        match timeout(TIMEOUT, self.output.find(matches)).await {
             Ok(Some(line)) => Ok(line),
             Ok(None) => bail!("{} ended without the line{}", self.name, self.output.tail()),
-            Err(_) => bail!("{} did not write the line in {within:?}{}", self.name, self.output.tail()),
+            Err(_) => bail!("{} did not write the line in {TIMEOUT:?}{}", self.name, self.output.tail()),
         }
     }
 
@@ -208,8 +210,8 @@ impl Program {
     ///
     /// # Errors
     /// It still runs when the time is up.
-    pub async fn wait_exit(&self, within: Duration) -> Result<ExitStatus> {
-        let deadline = Instant::now() + within;
+    pub async fn wait_exit(&self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.exited()? {
                 // One of its children may keep the pipe open.
@@ -218,7 +220,7 @@ impl Program {
             }
             ensure!(
                 Instant::now() < deadline,
-                "{} still runs after {within:?}{}",
+                "{} still runs after {TIMEOUT:?}{}",
                 self.name,
                 self.output.tail()
             );
@@ -291,9 +293,9 @@ mod tests {
     #[tokio::test]
     async fn lines_are_found_and_the_exit_is_reported() {
         let program = shell("echo one; echo two >&2; exit 7");
-        program.wait_for_line(|line| line == "two", crate::wait::TIMEOUT).await.unwrap();
-        assert_eq!(program.wait_exit(crate::wait::TIMEOUT).await.unwrap().code(), Some(7));
-        let error = program.wait_for_line(|line| line == "three", crate::wait::TIMEOUT).await.unwrap_err();
+        program.wait_for_line(|line| line == "two").await.unwrap();
+        assert_eq!(program.wait_exit().await.unwrap().code(), Some(7));
+        let error = program.wait_for_line(|line| line == "three").await.unwrap_err();
         assert!(error.to_string().contains("| one"), "{error}");
         assert!(program.signal(Signal::SIGTERM).is_err());
     }
@@ -303,12 +305,12 @@ mod tests {
         let program = shell(
             "trap 'echo caught; exit 0' TERM; echo ready ${CARGO_MANIFEST_DIR-clean}; while :; do sleep 0.01; done",
         );
-        program.wait_for_line(|line| line == "ready clean", crate::wait::TIMEOUT).await.unwrap();
+        program.wait_for_line(|line| line == "ready clean").await.unwrap();
         program.pause().unwrap();
         program.signal(Signal::SIGTERM).unwrap();
-        assert!(program.wait_exit(Duration::from_millis(50)).await.is_err());
+        assert!(program.exited().unwrap().is_none(), "a paused process handles no signal");
         program.resume().unwrap();
-        assert!(program.wait_exit(crate::wait::TIMEOUT).await.unwrap().success());
+        assert!(program.wait_exit().await.unwrap().success());
         assert_eq!(program.output().lines(), ["ready clean", "caught"]);
     }
 

@@ -254,7 +254,7 @@ async fn kube_controller_managers_contend_for_a_lease() {
     first.pause().unwrap();
     wait(&leases, "contended", |lease: Option<&Lease>| holder(lease) != leader).await;
     first.resume().unwrap();
-    let status = first.wait_exit(e2e::wait::TIMEOUT).await.unwrap();
+    let status = first.wait_exit().await.unwrap();
     assert!(!status.success(), "client-go ends a leader that lost its lease");
     assert_eq!(second.exited().unwrap(), None);
 }
@@ -309,7 +309,7 @@ async fn nothing_outlives_a_killed_test() {
         }
     }
     let victim = launch.start().unwrap();
-    let line = victim.wait_for_line(|line| line.contains("victim /"), e2e::wait::TIMEOUT).await.unwrap();
+    let line = victim.wait_for_line(|line| line.contains("victim /")).await.unwrap();
     let folder = &line[line.find('/').unwrap()..];
     // Their command lines contain the folder's path.
     let processes = || {

@@ -10,7 +10,7 @@ mod jobs;
 mod nodes;
 mod rulings;
 
-use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv};
 use e2e::program::Program;
 use natgw::names;
 use nix::sys::signal::Signal;
@@ -21,7 +21,7 @@ const SECOND: &str = "198.51.100.2";
 /// Ends natgw as a kubelet does: it drains, and exits with 0.
 async fn stop(natgw: &Program) {
     natgw.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(natgw.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(natgw.wait_exit().await.unwrap().code(), Some(0));
 }
 
 #[tokio::test]

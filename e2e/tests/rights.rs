@@ -27,7 +27,7 @@ const ALL: &str = "clients: {enabled: true}\nfloatingIPs: {label: true}";
 
 async fn stop(natgw: &Program) {
     natgw.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(natgw.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(natgw.wait_exit().await.unwrap().code(), Some(0));
 }
 
 /// The requests of a environment, with the namespace that natgw has in its manifests.

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::fault_proxy::{FaultProxy, When};
-use e2e::natgw::TIMEOUT;
 use e2e::routegc::{TestEnv, hop, pods};
 use e2e::sweep::{Case, Harm, Kind, Slice, Victim, sweep};
 use http::Method;
@@ -79,7 +78,7 @@ async fn reset(env: &TestEnv) -> Result<()> {
 /// One reconciliation, which may fail or be stopped, but must not hang or panic. Its output.
 async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<String> {
     victim.start(&env.routegc()?.args(["--once", "--leader-elect=false"]))?;
-    victim.program().context("it was started")?.wait_exit(TIMEOUT).await?;
+    victim.program().context("it was started")?.wait_exit().await?;
     Ok(victim.ended()?.context("it has exited")?.join("\n"))
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use collector::{Collector, Span};
 use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::kustomize;
-use e2e::natgw::{TIMEOUT, TestEnv, wait_for};
+use e2e::natgw::{TestEnv, wait_for};
 use e2e::program::Program;
 use nix::sys::signal::Signal;
 use receiver::Receiver;
@@ -57,7 +57,7 @@ fn environment(endpoint: &str) -> Vec<(String, String)> {
 
 async fn stop(natgw: &Program) {
     natgw.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(natgw.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(natgw.wait_exit().await.unwrap().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -146,7 +146,7 @@ async fn arrive(endpoint: &str, received: impl Fn() -> Vec<Span>) {
     let reconciliations = || received().iter().filter(|span| span.name == "reconcile").count();
     let before = reconciliations();
     let once = launch.env(OFTEN.0, "600000").arg("--once").start().unwrap();
-    assert_eq!(once.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(once.wait_exit().await.unwrap().code(), Some(0));
     env.wait("the reconciliation of the process that has ended", || async { Ok(reconciliations() > before) })
         .await
         .unwrap();

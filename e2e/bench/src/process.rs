@@ -56,7 +56,7 @@ async fn is_ready(port: u16) -> bool {
 /// Ends a controller with SIGTERM.
 pub(crate) async fn stop(controller: &Program) -> Result<()> {
     controller.signal(Signal::SIGTERM)?;
-    let status = controller.wait_exit(TIMEOUT).await?;
+    let status = controller.wait_exit().await?;
     ensure!(status.success(), "it ended with {status}:\n{}", controller.output().lines().join("\n"));
     Ok(())
 }

@@ -12,7 +12,7 @@ use natgw::names::FLOATING_IP_LABEL;
 use nix::sys::signal::Signal;
 
 use self::environment::{Environment, GRACE};
-use self::story::{READING, Story, TIMEOUT};
+use self::story::{READING, Story};
 use self::timeline::{State, What};
 use crate::Options;
 use crate::screen::Screen;
@@ -285,7 +285,7 @@ impl Story<'_> {
             leader.pid()
         ));
         leader.signal(Signal::SIGTERM)?;
-        let status = leader.wait_exit(TIMEOUT).await?;
+        let status = leader.wait_exit().await?;
         let took = self.elapsed();
         ensure!(status.success(), "natgw failed after SIGTERM: {status}");
         self.collect(Duration::ZERO);
@@ -294,7 +294,7 @@ impl Story<'_> {
         let cleanup = self.start("natgw", &["cleanup"])?;
         self.until("natgw cleanup", async |_, _| Ok(cleanup.exited()?.is_some())).await?;
         let took = self.elapsed();
-        let status = cleanup.wait_exit(TIMEOUT).await?;
+        let status = cleanup.wait_exit().await?;
         ensure!(status.success(), "natgw cleanup failed: {status}");
         self.until("nothing of natgw is left", async |now, _| Ok(now.route.is_none() && without_natgw(now)))
             .await?;

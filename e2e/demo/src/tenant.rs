@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::control_plane::ControlPlane;
@@ -18,9 +17,6 @@ use tempfile::TempDir;
 
 /// The Secret with the project's `clouds.yaml`.
 pub(crate) const SECRET: &str = "cloud-config";
-
-/// Longer than a dry run takes on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Tenant {
     pub(crate) project: Project,
@@ -75,7 +71,7 @@ impl Tenant {
 /// Runs a command that ends by itself, and returns the output that it prints for a user.
 pub(crate) async fn printed(command: Launch) -> Result<String> {
     let program = command.arg("--log-filter=error").start()?;
-    let status = program.wait_exit(TIMEOUT).await?;
+    let status = program.wait_exit().await?;
     let text = program.output().lines().join("\n");
     ensure!(status.success(), "the command failed with {status}:\n{text}");
     Ok(text)

@@ -61,7 +61,7 @@ pub fn acts(natgw: &Program) -> Vec<String> {
 /// It does not end within [`TIMEOUT`], or by a signal.
 pub async fn run(launch: &Launch) -> Result<(i32, String)> {
     let program = launch.start()?;
-    let status = program.wait_exit(TIMEOUT).await?;
+    let status = program.wait_exit().await?;
     Ok((status.code().context("ended by a signal")?, program.output().lines().join("\n")))
 }
 

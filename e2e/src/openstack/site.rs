@@ -114,7 +114,7 @@ impl Site {
         let program = self.programs().remove(&part);
         let program = program.with_context(|| format!("{part:?} does not run"))?;
         program.signal(Signal::SIGTERM)?;
-        program.wait_exit(TIMEOUT).await?;
+        program.wait_exit().await?;
         Ok(())
     }
 
@@ -267,7 +267,7 @@ impl Site {
     pub(super) async fn tool(&self, launch: Launch) -> Result<Vec<String>> {
         let launch = launch.folder(self.dir.path());
         let program = launch.start()?;
-        let status = program.wait_exit(TIMEOUT).await?;
+        let status = program.wait_exit().await?;
         ensure!(status.success(), "{launch:?}: {status}{}", program.output().tail());
         Ok(program.output().lines())
     }

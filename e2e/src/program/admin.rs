@@ -19,7 +19,7 @@ impl Program {
     /// The address of its admin port, read from its output: the first that has "admin" and an IP:PORT in it.
     ///
     /// # Errors
-    /// No such line in ten seconds.
+    /// There is no such line.
     pub async fn admin_address(&self) -> Result<SocketAddr> {
         let address = |line: &str| {
             let admin = line.to_ascii_lowercase().contains("admin");
@@ -27,7 +27,7 @@ impl Program {
                 .then(|| line.split(|c: char| !c.is_ascii_hexdigit() && !"[]:.".contains(c)))?
                 .find_map(|word| word.parse::<SocketAddr>().ok())
         };
-        let line = self.wait_for_line(|line| address(line).is_some(), ADMIN_TIMEOUT).await?;
+        let line = self.wait_for_line(|line| address(line).is_some()).await?;
         let mut address = address(&line).context("the line has an address")?;
         if address.ip().is_unspecified() {
             address.set_ip(Ipv4Addr::LOCALHOST.into());

@@ -387,7 +387,7 @@ async fn the_dry_run_of_the_command_line_lists_what_a_real_run_deletes() {
         "error",
     ]);
     let run = command.start().unwrap();
-    assert_eq!(run.wait_exit(e2e::wait::TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(run.wait_exit().await.unwrap().code(), Some(0));
     let text = run.output().lines().join("\n");
     let expected =
         format!("delete PersistentVolumeClaim {}/data (0d5c9f3e-0000-4000-8000-000000000013)", env.namespace);

@@ -52,7 +52,7 @@ fn resource(api_version: &str, kind: &str) -> ApiResource {
 }
 
 /// A kind with a spec and a status.
-fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value {
+fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> CustomResourceDefinition {
     let schema = json!({ "openAPIV3Schema": { "type": "object", "properties": {
         "spec": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
         "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
@@ -62,29 +62,13 @@ fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value
         .enumerate()
         .map(|(index, name)| json!({ "name": name, "served": true, "storage": index == 0, "schema": schema }))
         .collect();
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    serde_json::from_value(json!({
         // Kubernetes requires this annotation for groups like Cluster API's.
         "metadata": { "name": format!("{plural}.{group}"), "annotations": { "api-approved.kubernetes.io": "unapproved, a test" } },
         "spec": { "group": group, "scope": "Namespaced", "versions": versions,
             "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() } },
-    })
-}
-
-/// Creates a kind, and waits until the API server serves it: for a moment after it is established, a list gets 429.
-async fn define(client: &Client, definition: &Value) {
-    let text = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap();
-    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    let params = PatchParams::apply("e2e");
-    definitions.patch(text("/metadata/name"), &params, &Patch::Apply(definition)).await.unwrap();
-    let kind =
-        GroupVersionKind::gvk(text("/spec/group"), text("/spec/versions/0/name"), text("/spec/names/kind"));
-    let resource = ApiResource::from_gvk_with_plural(&kind, text("/spec/names/plural"));
-    let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
-    wait(&format!("{} is served", text("/metadata/name")), || async {
-        objects.list(&ListParams::default()).await.is_ok()
-    })
-    .await;
+    }))
+    .unwrap()
 }
 
 /// deorbiter's rights on these kinds, as in docs/deorbiter.md, without `get` on Towers.
@@ -102,10 +86,7 @@ impl TestEnv {
     pub async fn start() -> TestEnv {
         let (control_plane, alone) = ControlPlane::reserve().await.unwrap();
         let client = control_plane.client();
-        let mut definitions: Vec<Value> = common::api::definitions()
-            .iter()
-            .map(|definition| serde_json::to_value(definition).unwrap())
-            .collect();
+        let mut definitions = common::api::definitions();
         definitions.push(definition("kubernikus.sap.cc", &["v1"], "Kluster", "klusters"));
         definitions.push(definition("cluster.x-k8s.io", &["v1beta1", "v1beta2"], "Cluster", "clusters"));
         definitions.push(definition(
@@ -119,7 +100,7 @@ impl TestEnv {
         // One for which a right is missing.
         definitions.push(definition("example.com", &["v1"], "Tower", "towers"));
         for definition in definitions {
-            define(&client, &definition).await;
+            control_plane.define(&definition).await.unwrap();
         }
         for (api_version, kind) in TARGETS {
             wipe(&client, &resource(api_version, kind), |_| true).await.unwrap();

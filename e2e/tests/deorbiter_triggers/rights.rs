@@ -52,7 +52,7 @@ async fn the_granted_rights_are_sufficient_and_each_is_used() {
     bindings.delete("klusters", &DeleteParams::default()).await.unwrap();
     wait("the binding is gone", || async { env.binding("klusters").await.is_none() }).await;
     deorbiter.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(deorbiter.wait_exit(e2e::wait::TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(deorbiter.wait_exit().await.unwrap().code(), Some(0));
 
     let grants = Rights::of("deorbiter").unwrap().grants().unwrap();
     let mut used: BTreeSet<&Grant> = BTreeSet::new();

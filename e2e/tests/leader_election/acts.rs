@@ -160,7 +160,7 @@ async fn a_leader_whose_lease_calls_fail_stops_before_the_other_acts() {
                 }
             };
             let lost = async {
-                let status = duel.first.program.wait_exit(TIMEOUT).await.unwrap();
+                let status = duel.first.program.wait_exit().await.unwrap();
                 assert_eq!(status.code(), Some(1), "{name}: a lost lease is a failure");
                 duel.second_leads().await;
             };
@@ -275,7 +275,7 @@ async fn a_leader_that_was_stopped_beyond_its_lease_writes_nothing_when_it_conti
             duel.move_route_and_wait(1).await;
             let woken = SystemTime::now();
             duel.first.program.resume().unwrap();
-            let status = duel.first.program.wait_exit(TIMEOUT).await.unwrap();
+            let status = duel.first.program.wait_exit().await.unwrap();
             assert_eq!(status.code(), Some(1), "{name}: a lost lease is a failure");
             let late = acts(&duel.first).into_iter().filter(|act| act.at >= woken).count();
             assert_eq!(late, 0, "{name}: it acted when it woke: {:#?}", acts(&duel.first));

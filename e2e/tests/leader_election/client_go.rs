@@ -81,7 +81,7 @@ async fn a_paused_client_go_leader_is_succeeded_and_gives_up_when_it_wakes() {
     ours.leads().await;
     manager.resume().unwrap();
     // client-go takes our record for what it is: it ends, and does not take the Lease back.
-    assert!(!manager.wait_exit(TIMEOUT).await.unwrap().success());
+    assert!(!manager.wait_exit().await.unwrap().success());
     ours.renews(2).await;
     assert!(ours.leadership.is_leading());
     assert_eq!(arena.history.takeovers().len(), 1);

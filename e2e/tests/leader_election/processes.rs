@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Recorded, Upstream, WriteCounter};
-use e2e::natgw::{TIMEOUT, TestEnv};
+use e2e::natgw::TestEnv;
 use e2e::program::Program;
 use nix::sys::signal::Signal;
 
@@ -106,7 +106,7 @@ async fn a_leader_that_is_stopped_by_a_signal_releases_the_lease_to_the_standby(
     let routes = env.hetzner.route_history(env.network).len();
     let began = Instant::now();
     first.program.signal(Signal::SIGTERM).unwrap();
-    let status = first.program.wait_exit(TIMEOUT).await.unwrap();
+    let status = first.program.wait_exit().await.unwrap();
     assert_eq!(status.code(), Some(0), "a drain is no failure");
     // Without the release this would take ten minutes: longer than any wait.
     env.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_leader_without_an_api_server_exits_and_the_standby_takes_over() {
     let routes = env.hetzner.route_history(env.network).len();
     let began = Instant::now();
     first.api.rule(Matcher::any(), Fault::Blackhole);
-    let status = first.program.wait_exit(TIMEOUT).await.unwrap();
+    let status = first.program.wait_exit().await.unwrap();
     let ended = began.elapsed();
     assert_eq!(status.code(), Some(1), "a lost lease is a failure");
     env.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();

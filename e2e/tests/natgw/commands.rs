@@ -43,12 +43,12 @@ async fn dry_run_prints_the_next_plan_and_writes_nothing() {
         [(&["--output", "json", "status"][..], "--dry-run"), (&["--once", "status"], "--once")]
     {
         let refused = env.command("").unwrap().args(arguments.iter().copied()).start().unwrap();
-        assert_eq!(refused.wait_exit(e2e::natgw::TIMEOUT).await.unwrap().code(), Some(2));
+        assert_eq!(refused.wait_exit().await.unwrap().code(), Some(2));
         let lines = refused.output().lines();
         assert!(lines.iter().any(|line| line.contains(word)), "{lines:?}");
     }
     let once = env.natgw("").unwrap().arg("--once").start().unwrap();
-    assert_eq!(once.wait_exit(e2e::natgw::TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(once.wait_exit().await.unwrap().code(), Some(0));
     assert_eq!(acts(&once), planned);
     env.wait_for_primary(&second).await.unwrap();
     env.wait_for_job(&third, "setup:198.51.100.3").await.unwrap();
@@ -113,7 +113,7 @@ async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw()
     let interrupted = cleanup("50s").start().unwrap();
     let pod = first.wait_for_pod("teardown:198.51.100.1").await.unwrap();
     interrupted.signal(nix::sys::signal::Signal::SIGTERM).unwrap();
-    assert_eq!(interrupted.wait_exit(e2e::natgw::TIMEOUT).await.unwrap().code(), Some(1));
+    assert_eq!(interrupted.wait_exit().await.unwrap().code(), Some(1));
     first.node.finish(&pod, 0).unwrap();
     let (code, text) = run(&cleanup("50s")).await.unwrap();
     assert_eq!(code, 0, "{text}");

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use e2e::assets;
 use e2e::program::{Program, free_port};
-use e2e::wait::TIMEOUT;
 
 pub struct Collector {
     program: Program,
@@ -48,7 +47,7 @@ impl Collector {
         let program = tokio::task::spawn_blocking(assets::collector).await??;
         let program =
             Program::at(program).arg("--config").arg(format!("file:{}", config.display())).start()?;
-        program.wait_for_line(|line| line.contains("Everything is ready"), TIMEOUT).await?;
+        program.wait_for_line(|line| line.contains("Everything is ready")).await?;
         Ok(Collector { program, port, _folder: folder })
     }
 
