@@ -243,8 +243,26 @@ impl Subscriber for Everything {
     fn exit(&self, _: &Id) {}
 }
 
-#[tokio::test]
-async fn neither_logs_nor_spans_nor_errors_show_the_token_or_the_query() {
+/// Set in the child process of the test below.
+const ALONE: &str = "CLOUD_HTTP_TEST_ALONE";
+
+/// In a process of its own: what another test logs for the first time at this moment might never reach this subscriber.
+#[test]
+fn neither_logs_nor_spans_nor_errors_show_the_token_or_the_query() {
+    if std::env::var_os(ALONE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        return runtime.block_on(nothing_shows_the_token_or_the_query());
+    }
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "neither_logs_nor_spans_nor_errors_show_the_token_or_the_query", "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let text = [child.stdout, child.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(child.status.success() && text.contains("1 passed"), "{text}");
+}
+
+async fn nothing_shows_the_token_or_the_query() {
     let heard = Everything::default();
     let _guard = tracing::subscriber::set_default(heard.clone());
     let busy = b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n";

@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg(feature = "runtime")]
 
-use std::time::{Duration, Instant};
-
 use tokio::{net::TcpListener, process::Command};
 
 #[path = "runtime/leases.rs"]
@@ -17,12 +15,14 @@ mod traces;
 use leases::Leases;
 use program::{ALONE, NOWHERE, executable, start};
 
-/// Short times, so that a lost lease is seen soon.
+/// A lost lease ends the process after the renew deadline. A busy machine must not lose it by being slow.
 const QUICK: [&str; 3] = [
-    "--leader-elect-lease-duration=3s",
-    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-lease-duration=9s",
+    "--leader-elect-renew-deadline=6s",
     "--leader-elect-retry-period=300ms",
 ];
+/// Longer than a test waits for the end of a program.
+const LONG_SHUTDOWN: &str = "--graceful-shutdown-timeout=1h";
 
 #[tokio::test]
 async fn exit_codes_tell_an_end_from_a_failure_from_bad_configuration() {
@@ -141,29 +141,23 @@ async fn the_second_signal_ends_at_once() {
 async fn a_signal_while_stepped_down_ends_the_process_at_once_with_the_lease_released() {
     let leases = Leases::default();
     let server = leases.serve().await;
-    let mut program = start(&server, &[QUICK.as_slice(), &["--then=step-down"]].concat(), &[]);
+    let mut program = start(&server, &[QUICK.as_slice(), &["--then=step-down", LONG_SHUTDOWN]].concat(), &[]);
     program.line("stepped down").await;
     assert_eq!(leases.written.lock().unwrap().last().unwrap(), "", "released");
     assert!(program.get("/statusz").await.contains("Leading: false"));
-    let start = Instant::now();
     program.signal("TERM").await;
     assert_eq!(program.code().await, 0, "{:#?}", program.seen);
-    // The graceful shutdown timeout of 25 s and the pause of an hour play no part.
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
 async fn a_lost_lease_ends_the_process_though_its_controller_hears_nothing() {
     let leases = Leases::default();
     let server = leases.serve().await;
-    let mut program = start(&server, &[QUICK.as_slice(), &["--then=deaf"]].concat(), &[]);
+    let mut program = start(&server, &[QUICK.as_slice(), &["--then=deaf", LONG_SHUTDOWN]].concat(), &[]);
     program.line("leading").await;
     leases.give_to("another");
-    let start = Instant::now();
     assert_eq!(program.code().await, 1, "{:#?}", program.seen);
     assert!(program.logged("the lease was lost"), "{:#?}", program.seen);
-    // The graceful shutdown timeout of 25 s plays no part.
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     let (_, lease) = leases.state.lock().unwrap().clone();
     assert_eq!(lease.unwrap()["spec"]["holderIdentity"], "another", "never emptied for another");
 }
@@ -178,7 +172,7 @@ async fn a_standby_is_ready_does_nothing_and_leaves_without_a_trace() {
     program.until("/statusz", "Lease holder: another").await;
     assert!(program.get("/statusz").await.contains("Leading: false"));
     assert!(program.get("/metrics").await.contains("leader_election_master_status{name=\"smallest\"} 0"));
-    assert!(program.get("/flagz").await.contains("\nleader-elect-lease-duration=3s\n"));
+    assert!(program.get("/flagz").await.contains("\nleader-elect-lease-duration=9s\n"));
     program.signal("TERM").await;
     assert_eq!(program.code().await, 0);
     assert!(!program.logged("leading\"") && leases.written.lock().unwrap().is_empty(), "{:#?}", program.seen);

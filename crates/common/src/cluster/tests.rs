@@ -149,7 +149,9 @@ async fn a_silent_connection_is_probed() {
     let ours = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let timers: Vec<_> =
         ours.filter(|words| words[2] == there && words[3] == "01").map(|words| words[5]).collect();
-    assert!(timers.len() == 1 && timers[0].starts_with("02:"), "no probe is due: {timers:?}");
+    // A busy machine may have made a second connection.
+    let is_probed = |timer: &&str| timer.starts_with("02:");
+    assert!(!timers.is_empty() && timers.iter().all(is_probed), "no probe is due: {timers:?}");
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ async fn until(mut done: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), waited).await.expect("it never came to be");
+    tokio::time::timeout(Duration::from_secs(300), waited).await.expect("it never came to be");
 }
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 use std::{
     convert::Infallible,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -105,13 +104,11 @@ async fn the_standard_variables_change_or_stop_the_traces() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_holds_the_end_up_for_three_seconds_at_most() {
+async fn a_collector_that_is_away_does_not_prevent_the_end() {
     let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")];
     let mut program = start(NOWHERE, &[ALONE, "--then=reconcile"], &environment);
     program.line("nothing to do").await;
     program.signal("TERM").await;
-    let start = Instant::now();
     assert_eq!(program.code().await, 0, "{:#?}", program.seen);
     assert!(program.logged("opentelemetry"), "the failure is not logged: {:#?}", program.seen);
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }

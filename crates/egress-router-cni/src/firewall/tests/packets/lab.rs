@@ -16,8 +16,8 @@ use super::super::*;
 use crate::sys::Namespace;
 use crate::sys::isolated::ip;
 
-/// Deadline, far longer than any reply takes.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// Deadline, far longer than any reply takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for replies that are not expected, longer than an immediate reply takes.
 const NO_REPLY_TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -77,7 +77,7 @@ impl Network {
         address: &str,
         connect: impl FnOnce() -> io::Result<TcpStream>,
     ) -> io::Result<IpAddr> {
-        let listener = self.within(|| TcpListener::bind(address)).unwrap();
+        let listener = self.within(|| bound(|| TcpListener::bind(address)));
         talk(&listener, connect)
     }
 
@@ -87,7 +87,7 @@ impl Network {
         address: &str,
         connect: impl FnOnce() -> io::Result<UdpSocket>,
     ) -> io::Result<IpAddr> {
-        let server = self.within(|| UdpSocket::bind(address)).unwrap();
+        let server = self.within(|| bound(|| UdpSocket::bind(address)));
         talk_udp(&server, connect)
     }
 }
@@ -206,7 +206,21 @@ pub(super) fn pod_serves(
     address: &str,
     connect: impl FnOnce() -> io::Result<TcpStream>,
 ) -> io::Result<IpAddr> {
-    talk(&TcpListener::bind(address).unwrap(), connect)
+    talk(&bound(|| TcpListener::bind(address)), connect)
+}
+
+/// A socket of an address that the test used before. A child process that another test starts has all sockets of this process until
+/// it executes its program, so a closed socket may stay in use for a moment.
+fn bound<T>(bind: impl Fn() -> io::Result<T>) -> T {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        match bind() {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            result => return result.unwrap(),
+        }
+    }
 }
 
 /// A connection from the calling thread's namespace.
