@@ -1,6 +1,6 @@
 //! The observable state of a natgw environment: Jobs, pods, Events, writes, reconciliations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::PoisonError;
 
 use anyhow::{Context, Result};
@@ -241,11 +241,20 @@ impl TestEnv {
     }
 
     /// The accepted ones of [`TestEnv::writes_in_order`]. A list of Nodes may be a moment old, if the API server reads it from its
-    /// cache. natgw's patch of such a Node is refused, because it carries the version of the list.
+    /// cache. natgw's patch of such a Node is refused, because it carries the version of the list. Repetitions count once: where the
+    /// event of a write is late, natgw repeats the write, which changes nothing.
     #[must_use]
     pub fn accepted_writes(&self) -> Vec<Recorded> {
+        let mut seen = HashSet::new();
         let mut writes = self.writes_in_order();
-        writes.retain(|write| write.status.is_some_and(|code| code < 300));
+        writes.retain(|write| {
+            let mut body = write.json();
+            if let Some(Value::Object(metadata)) = body.as_mut().and_then(|body| body.get_mut("metadata")) {
+                metadata.remove("resourceVersion");
+            }
+            write.status.is_some_and(|code| code < 300)
+                && seen.insert((write.method.clone(), write.path.clone(), body.map(|body| body.to_string())))
+        });
         writes
     }
 
