@@ -1,5 +1,5 @@
-//! Jobs on Nodes. Repeatable: a Job's name is a hash of the decision that made it, so creating it twice creates one; it is
-//! deleted by UID, so that a later one of the same name is not meant.
+//! Jobs on Nodes. Repeatable: a Job's name is a hash of the decision that made it, so it cannot be created twice; it is deleted
+//! by UID, so that a later one of the same name is not meant.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +27,8 @@ const ACTIVE_DEADLINE_SECONDS: i64 = 300;
 /// Creates the Job, if the Node has no other.
 ///
 /// # Errors
-/// [`Error::Outdated`] if the API server has a Job of this Node that the plan did not have, [`Error::CreateJob`] otherwise.
+/// [`Error::Outdated`] if the API server has a Job of this Node that the plan did not have, also this one: the cache is behind.
+/// [`Error::CreateJob`] otherwise.
 pub async fn create(
     client: &kube::Client,
     config: &Config,
@@ -41,19 +42,14 @@ pub async fn create(
         .list_metadata(&ListParams::default().labels(&of_node))
         .await
         .map_err(|cause| Error::List { what: "Jobs", cause })?;
-    if let Some(other) =
-        others.items.iter().filter_map(|job| job.metadata.name.as_ref()).find(|name| **name != spec.name)
-    {
+    if let Some(other) = others.items.iter().find_map(|job| job.metadata.name.as_ref()) {
         return Err(Error::Outdated(format!("Node {} has the Job {other} already", node.name)));
     }
     let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
     match api.create(&params, &render(config, node, spec)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            match others.items.iter().find(|job| job.metadata.name.as_ref() == Some(&spec.name)) {
-                Some(job) if job.metadata.deletion_timestamp.is_none() => Ok(()),
-                _ => Err(Error::Outdated(format!("the Job {} is on its way in or out", spec.name))),
-            }
+            Err(Error::Outdated(format!("the Job {} exists already", spec.name)))
         }
         Err(cause) => Err(Error::CreateJob { job: spec.name.clone(), cause }),
     }
