@@ -100,11 +100,11 @@ async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw()
         let launch = env.natgw("clients: {enabled: true}").unwrap();
         launch.args(["cleanup", "--timeout", timeout])
     };
-    let writes = env.writes.count();
+    let writes = env.accepted_writes().len();
     let (code, text) = run(&cleanup("3s")).await.unwrap();
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("holds the lease"), "{text}");
-    assert_eq!(env.writes.count(), writes);
+    assert_eq!(env.accepted_writes().len(), writes);
     assert!(env.route().is_some());
 
     stop(&natgw).await;

@@ -34,11 +34,11 @@ async fn ruling_the_route_stays_where_it_works_after_an_uncordon_and_after_a_res
     env.reconciles(&natgw, 2).await.unwrap();
 
     stop(&natgw).await;
-    let writes = env.writes.count();
+    let writes = env.accepted_writes().len();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_metric(&natgw, "natgw_nodes", &[("state", "candidate")], 2.0).await.unwrap();
     env.reconciles(&natgw, 2).await.unwrap();
-    assert_eq!(env.writes.count(), writes);
+    assert_eq!(env.accepted_writes().len(), writes);
     env.wait_for_primary(&second).await.unwrap();
 }
 
