@@ -37,6 +37,9 @@ const ACTION: Duration = Duration::from_millis(50);
 /// The label that natgw's settings name as the floating-IP label in these environments: its default.
 pub const FLOATING_IP_LABEL: &str = natgw::names::FLOATING_IP_LABEL;
 
+/// A label of all Nodes of an environment, which no test changes. Its value is the namespace.
+const ENVIRONMENT_LABEL: &str = "e2e-environment";
+
 /// Everything around natgw.
 pub struct TestEnv {
     /// Real etcd, kube-apiserver, kube-controller-manager.
@@ -121,6 +124,7 @@ impl TestEnv {
         let writes = WriteCounter::new();
         let user = Rights::of("natgw")?.give(&client, &namespace).await?;
         let api_proxy = FaultProxy::start_counted(upstream(&control_plane, &user)?, &writes).await?;
+        narrow(&api_proxy, &namespace);
         let cloud_proxy = FaultProxy::start_counted(Upstream::hetzner(hetzner.url()), &writes).await?;
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
@@ -146,12 +150,14 @@ impl TestEnv {
         })
     }
 
-    /// The API server with natgw's permissions, for more fault proxies.
+    /// One more fault proxy as [`TestEnv::api_proxy`], which counts its writes in `writes`.
     ///
     /// # Errors
-    /// The administrator's certificate cannot be read.
-    pub fn upstream(&self) -> Result<Upstream> {
-        upstream(&self.control_plane, &self.user)
+    /// It cannot be started.
+    pub async fn another_api_proxy(&self, writes: &WriteCounter) -> Result<FaultProxy> {
+        let proxy = FaultProxy::start_counted(upstream(&self.control_plane, &self.user)?, writes).await?;
+        narrow(&proxy, &self.namespace);
+        Ok(proxy)
     }
 
     /// The role label in this environment's settings.
@@ -195,7 +201,8 @@ impl TestEnv {
                     .server(&name),
             )?;
         }
-        let mut labels = vec![("env".to_owned(), self.namespace.clone())];
+        let mut labels =
+            ["env", ENVIRONMENT_LABEL].map(|key| (key.to_owned(), self.namespace.clone())).to_vec();
         labels.extend(floating_ip.map(|ip| (FLOATING_IP_LABEL.to_owned(), ip.to_owned())));
         let jobs = Arc::new(Course::default());
         let course = Arc::clone(&jobs);
@@ -342,6 +349,12 @@ where
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Hides the Nodes of other environments, which share the control plane: natgw would reconcile at all their events, and removes its
+/// annotations from any Node that asks for it.
+fn narrow(proxy: &FaultProxy, namespace: &str) {
+    proxy.narrow("/api/v1/nodes", &format!("labelSelector={ENVIRONMENT_LABEL}%3D{namespace}"));
 }
 
 fn upstream(control_plane: &ControlPlane, user: &User) -> Result<Upstream> {

@@ -44,8 +44,6 @@ impl SweepEnv {
         scripts: impl Fn(&str, &str) -> Script + Send + Sync + 'static,
     ) -> Result<SweepEnv> {
         let env = Arc::new(env);
-        // Many environments share the control plane; each natgw would reconcile at the events of all their Nodes.
-        env.api_proxy.narrow("/api/v1/nodes", &format!("labelSelector=env%3D{}", env.namespace));
         let launch = env.natgw("")?;
         let launch = if elects {
             // As short as a busy machine allows.
