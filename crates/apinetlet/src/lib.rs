@@ -1,0 +1,24 @@
+//! apinetlet: maps the networking API of one cluster (onmetal-api, ironcore) onto the network control plane of another
+//! (onmetal-api-net, ironcore-net).
+//!
+//! ```text
+//!   source cluster: networking, ipam        apinet cluster: core
+//!   Network ─────────────────────────────▶ Network
+//!   VirtualIP ───────────────────────────▶ IP
+//!   NATGateway ──────────────────────────▶ NATGateway, NATGatewayAutoscaler
+//!   LoadBalancer, LoadBalancerRouting ───▶ LoadBalancer, LoadBalancerRouting
+//!   NetworkPolicy ───────────────────────▶ NetworkPolicy, NetworkPolicyRule
+//!   NetworkInterface ─ providerID, claim ─▶ NetworkInterface (the MachinePool creates it)
+//! ```
+//!
+//! * [`names`]: the names of the two flavors. [`config`]: the settings of the mapping.
+//! * [`api`]: the kinds of both clusters.
+//! * [`provider_id`], [`origin`]: how an object of one cluster names its counterpart in the other.
+//! * [`mod@plan`]: what to write, for each kind.
+
+pub mod api;
+pub mod config;
+pub mod names;
+pub mod origin;
+pub mod plan;
+pub mod provider_id;

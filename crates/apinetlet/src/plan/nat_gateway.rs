@@ -1,0 +1,169 @@
+//! A NATGateway: its counterpart, and the autoscaler that gives it public addresses.
+
+use super::{
+    Action, Desired, Life, Plan, Reason, Status, counterpart, is_applied_metadata, life, owned_by, regarding,
+};
+use crate::api::{LocalRef, apinet, source};
+use crate::config::Config;
+use crate::names::Kind;
+
+/// A NATGateway and its neighbourhood.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The source object.
+    pub source: source::NatGateway,
+    /// The UID of its Network; None if there is no such Network.
+    pub network: Option<String>,
+    /// The apinet NATGateway that has its UID as name.
+    pub counterpart: Option<apinet::NatGateway>,
+    /// The autoscaler of the same name.
+    pub autoscaler: Option<apinet::NatGatewayAutoscaler>,
+}
+
+/// The next steps.
+#[must_use]
+pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    let Snapshot { source, counterpart: observed, .. } = snapshot;
+    let regarding = regarding(config.flavor, "NATGateway", &source.metadata);
+    let metadata = observed.as_ref().map(|observed| &observed.metadata);
+    let Life::Live(origin) =
+        life(config, Kind::NatGateway, &regarding, &source.metadata, metadata, &mut plan)
+    else {
+        return plan;
+    };
+    let Some(network) = &snapshot.network else {
+        plan.problem(regarding, Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
+        return plan;
+    };
+    let Some(family) = source.spec.ip_family else {
+        plan.problem(regarding, Reason::FamilyMissing);
+        return plan;
+    };
+    let desired = apinet::NatGateway {
+        metadata: counterpart(config, Kind::NatGateway, &origin),
+        spec: apinet::NatGatewaySpec {
+            ip_family: Some(family),
+            network_ref: LocalRef { name: network.clone() },
+            ips: Vec::new(),
+            ports_per_network_interface: source
+                .spec
+                .ports_per_network_interface
+                .unwrap_or(source::NatGatewaySpec::DEFAULT_PORTS),
+        },
+    };
+    let Some(observed) = observed else {
+        plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), Reason::CounterpartMissing);
+        return plan;
+    };
+    // The autoscaler owns the addresses.
+    let without_addresses = apinet::NatGatewaySpec { ips: Vec::new(), ..observed.spec.clone() };
+    if !is_applied_metadata(&desired.metadata, &observed.metadata) || desired.spec != without_addresses {
+        plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), Reason::CounterpartOutdated);
+    }
+    let mut metadata = counterpart(config, Kind::NatGateway, &origin);
+    metadata.owner_references = owned_by(config.flavor, "NATGateway", &observed.metadata);
+    let autoscaler = apinet::NatGatewayAutoscaler {
+        metadata,
+        spec: apinet::NatGatewayAutoscalerSpec {
+            nat_gateway_ref: LocalRef { name: origin.uid },
+            min_public_ips: Some(config.min_public_ips),
+            max_public_ips: Some(config.max_public_ips),
+        },
+    };
+    let because = match &snapshot.autoscaler {
+        None => Some(Reason::CounterpartMissing),
+        Some(one)
+            if !is_applied_metadata(&autoscaler.metadata, &one.metadata) || autoscaler.spec != one.spec =>
+        {
+            Some(Reason::CounterpartOutdated)
+        }
+        Some(_) => None,
+    };
+    if let Some(because) = because {
+        plan.step(Action::apply(&regarding, Desired::NatGatewayAutoscaler(autoscaler)), because);
+    }
+    let ips = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
+    let status = source::Ips { ips };
+    if status != source.status {
+        plan.step(Action::set_status(&regarding, Status::Ips(status)), Reason::StatusOutdated);
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::plan::fixtures::{acts, config, problems};
+    use crate::plan::steps::Act;
+
+    fn snapshot() -> Snapshot {
+        let source = json!({
+            "metadata": { "name": "nat", "namespace": "team", "uid": "u1", "finalizers": ["apinet.ironcore.dev/natgateway"] },
+            "spec": { "type": "Public", "ipFamily": "IPv4", "networkRef": { "name": "net" } },
+        });
+        let source = serde_json::from_value(source).unwrap();
+        Snapshot { source, network: Some("n1".into()), ..Snapshot::default() }
+    }
+
+    fn applied(plan: &Plan, number: usize) -> Value {
+        serde_json::to_value(&plan.steps[number].action.act).unwrap()["apply"].clone()
+    }
+
+    #[test]
+    fn gateway_then_autoscaler_then_nothing() {
+        let mut snapshot = snapshot();
+        let first = plan(&config(), &snapshot);
+        assert_eq!(acts(&first), ["Apply"], "the autoscaler has the UID of the gateway");
+        let spec =
+            json!({ "ipFamily": "IPv4", "networkRef": { "name": "n1" }, "portsPerNetworkInterface": 2048 });
+        assert_eq!(applied(&first, 0)["spec"], spec);
+
+        let mut gateway: apinet::NatGateway = serde_json::from_value(applied(&first, 0)).unwrap();
+        gateway.metadata.uid = Some("a1".into());
+        snapshot.counterpart = Some(gateway);
+        let second = plan(&config(), &snapshot);
+        assert_eq!(acts(&second), ["Apply"]);
+        let autoscaler = applied(&second, 0);
+        assert_eq!(
+            autoscaler["spec"],
+            json!({ "natGatewayRef": { "name": "u1" }, "minPublicIPs": 1, "maxPublicIPs": 10 })
+        );
+        let owner = json!([{
+            "apiVersion": "core.apinet.ironcore.dev/v1alpha1", "kind": "NATGateway", "name": "u1", "uid": "a1",
+            "controller": true, "blockOwnerDeletion": true,
+        }]);
+        assert_eq!(autoscaler["metadata"]["ownerReferences"], owner);
+
+        snapshot.autoscaler = Some(serde_json::from_value(autoscaler).unwrap());
+        assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0]);
+    }
+
+    #[test]
+    fn addresses_of_the_autoscaler_are_reported_and_not_applied() {
+        let mut snapshot = snapshot();
+        let mut gateway: apinet::NatGateway =
+            serde_json::from_value(applied(&plan(&config(), &snapshot), 0)).unwrap();
+        gateway.spec.ips = vec![
+            apinet::NatGatewayIp { name: "a".into(), ip: Some("10.0.0.1".into()) },
+            apinet::NatGatewayIp { name: "b".into(), ip: None },
+        ];
+        snapshot.counterpart = Some(gateway);
+        let plan = plan(&config(), &snapshot);
+        assert_eq!(acts(&plan), ["Apply", "UpdateStatus"], "the autoscaler and the status");
+        let Act::SetStatus(Status::Ips(status)) = &plan.steps[1].action.act else { unreachable!("{plan:?}") };
+        assert_eq!(status.ips, ["10.0.0.1"]);
+    }
+
+    #[test]
+    fn a_missing_network_is_a_problem_that_keeps_the_finalizer() {
+        let mut snapshot = Snapshot { network: None, ..snapshot() };
+        snapshot.source.metadata.finalizers = None;
+        let plan = plan(&config(), &snapshot);
+        assert_eq!((acts(&plan), problems(&plan)), (vec!["AddFinalizer"], vec!["NetworkNotFound"]));
+    }
+}

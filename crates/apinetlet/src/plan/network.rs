@@ -1,0 +1,126 @@
+//! A Network: its counterpart, the provider ID with the allocated ID, and its peerings.
+
+use std::collections::BTreeMap;
+
+use super::{Action, Desired, Life, Plan, Reason, Status, counterpart, is_applied_metadata, life, regarding};
+use crate::api::{apinet, source};
+use crate::config::Config;
+use crate::names::{Flavor, Kind};
+use crate::plan::steps::Act;
+use crate::provider_id::NetworkId;
+
+/// A Network and its neighbourhood.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The source object.
+    pub source: source::Network,
+    /// The apinet Network that has its UID as name.
+    pub counterpart: Option<apinet::Network>,
+    /// The IDs of apinet Networks, by their names: those that `incomingPeerings` refers to.
+    pub peers: BTreeMap<String, String>,
+    /// The allocated Prefixes of the namespace (CIDR), by their names: those that `peerings` refers to.
+    pub prefixes: BTreeMap<String, String>,
+}
+
+/// The next steps.
+#[must_use]
+pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    let Snapshot { source, counterpart: observed, .. } = snapshot;
+    let regarding = regarding(config.flavor, "Network", &source.metadata);
+    let metadata = observed.as_ref().map(|observed| &observed.metadata);
+    let Life::Live(origin) = life(config, Kind::Network, &regarding, &source.metadata, metadata, &mut plan)
+    else {
+        return plan;
+    };
+    let desired = apinet::Network {
+        metadata: counterpart(config, Kind::Network, &origin),
+        spec: apinet::NetworkSpec { id: String::new(), peerings: peerings(config, snapshot) },
+        ..apinet::Network::default()
+    };
+    let Some(observed) = observed else {
+        plan.step(Action::apply(&regarding, Desired::Network(desired)), Reason::CounterpartMissing);
+        return plan;
+    };
+    let is_applied = is_applied_metadata(&desired.metadata, &observed.metadata)
+        && desired.spec.peerings == observed.spec.peerings;
+    if !is_applied {
+        plan.step(Action::apply(&regarding, Desired::Network(desired)), Reason::CounterpartOutdated);
+    }
+    // A provider ID without the ID would stay, because it is immutable.
+    let uid = observed.metadata.uid.as_ref().filter(|_| !observed.spec.id.is_empty());
+    let Some(uid) = uid else { return plan };
+    if source.spec.provider_id.is_empty() {
+        let id = NetworkId {
+            namespace: config.namespace.clone(),
+            name: origin.uid,
+            id: observed.spec.id.clone(),
+            uid: uid.clone(),
+        };
+        let act = Act::SetProviderId(id.display(config.flavor).to_string());
+        plan.step(Action::new(&regarding, act), Reason::NetworkAllocated);
+    }
+    let status = source::NetworkStatus { state: "Available".to_owned(), peerings: peering_status(snapshot) };
+    if status != source.status {
+        plan.step(Action::set_status(&regarding, Status::Network(status)), Reason::StatusOutdated);
+    }
+    plan
+}
+
+/// The peerings that both networks desire and whose other network has its ID.
+fn peerings(config: &Config, snapshot: &Snapshot) -> Vec<apinet::Peering> {
+    if config.flavor == Flavor::Onmetal {
+        return Vec::new();
+    }
+    let spec = &snapshot.source.spec;
+    let desired = spec.incoming_peerings.iter().filter_map(|incoming| {
+        let id = snapshot.peers.get(&incoming.uid).filter(|id| !id.is_empty())?;
+        let own = snapshot.source.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = |given: &str| if given.is_empty() { own.to_owned() } else { given.to_owned() };
+        let peering = spec.peerings.iter().find(|peering| {
+            peering.network_ref.name == incoming.name
+                && namespace(&peering.network_ref.namespace) == namespace(&incoming.namespace)
+        })?;
+        let prefixes: Vec<_> = peering.prefixes.iter().filter_map(|one| prefix(snapshot, one)).collect();
+        // No prefixes would mean the whole network.
+        if prefixes.is_empty() && !peering.prefixes.is_empty() {
+            return None;
+        }
+        Some(apinet::Peering { name: peering.name.clone(), id: id.clone(), prefixes })
+    });
+    desired.collect()
+}
+
+fn prefix(snapshot: &Snapshot, one: &source::PeeringPrefix) -> Option<apinet::PeeringPrefix> {
+    let allocated = snapshot.prefixes.get(&one.prefix_ref.name);
+    let prefix = Some(one.prefix.as_ref().or(allocated)?.clone());
+    Some(apinet::PeeringPrefix { name: one.name.clone(), prefix })
+}
+
+/// The status of each peering that a partition reports. Where partitions differ, the worst state counts.
+fn peering_status(snapshot: &Snapshot) -> Vec<source::PeeringStatus> {
+    let Some(observed) = &snapshot.counterpart else { return Vec::new() };
+    let badness = |state: &str| match state {
+        "Ready" => 0,
+        "Error" => 2,
+        _ => 1,
+    };
+    let reported = observed.spec.peerings.iter().filter_map(|peering| {
+        let of_peer = |one: &&apinet::PeeringStatus| one.id.to_string() == peering.id;
+        let states = observed.status.peerings.values().flatten().filter(of_peer);
+        let worst = states.map(|one| one.state.as_str()).max_by_key(|state| badness(state))?;
+        let prefixes = if worst == "Ready" { peering.prefixes.as_slice() } else { &[] };
+        let prefixes = prefixes
+            .iter()
+            .map(|one| source::PeeringPrefixStatus { name: one.name.clone(), prefix: one.prefix.clone() });
+        Some(source::PeeringStatus {
+            name: peering.name.clone(),
+            state: worst.to_owned(),
+            prefixes: prefixes.collect(),
+        })
+    });
+    reported.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! A NetworkInterface: the apinet NetworkInterface that its provider ID names, and the VirtualIP that it references.
+//!
+//! The MachinePool creates the apinet object and writes the provider ID. This program claims the object by metadata that names the
+//! source object. It never takes a claim of another source object away.
+
+use std::collections::BTreeMap;
+
+use common::plan::Step;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use super::{Action, Plan, Reason, Status, is_managed, regarding};
+use crate::api::{IpFamily, apinet, source};
+use crate::config::Config;
+use crate::names::Kind;
+use crate::origin::{Keys, Origin};
+use crate::plan::steps::{Act, Configuration, InterfaceRef, VersionedName};
+use crate::provider_id::InterfaceId;
+
+const KIND: &str = "NetworkInterface";
+
+/// A NetworkInterface and its neighbourhood.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The source object.
+    pub source: source::NetworkInterface,
+    /// The apinet object whose UID is in the provider ID, and all that name the source object.
+    pub interfaces: Vec<apinet::NetworkInterface>,
+    /// The VirtualIP that the source object references, and all that the source object has claimed.
+    pub virtual_ips: Vec<source::VirtualIp>,
+    /// The allocated Prefixes that it controls (CIDR), by their names.
+    pub prefixes: BTreeMap<String, String>,
+}
+
+/// The holder of a claim.
+enum Claim {
+    Free,
+    Own,
+    /// Another source object, as `namespace/name`, or the name alone.
+    Other(String),
+}
+
+/// The next steps.
+#[must_use]
+pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    let Snapshot { source, .. } = snapshot;
+    let regarding = regarding(config.flavor, KIND, &source.metadata);
+    let finalizer = config.flavor.finalizer(Kind::NetworkInterface);
+    let has_finalizer = source.metadata.finalizers.iter().flatten().any(|one| *one == finalizer);
+    let Some(origin) = Origin::of(&source.metadata).filter(|_| is_managed(config, &source.metadata)) else {
+        return plan;
+    };
+    if source.metadata.deletion_timestamp.is_some() {
+        if has_finalizer {
+            release_all(config, snapshot, &origin, &mut plan);
+            plan.step(Action::remove_finalizer(&regarding, finalizer), Reason::SourceDeleted);
+        }
+        return plan;
+    }
+    if !has_finalizer {
+        plan.step(Action::add_finalizer(&regarding, finalizer), Reason::FinalizerMissing);
+    }
+    let addresses = claim_virtual_ip(config, snapshot, &origin, &mut plan);
+    let interface = interface(config, snapshot, &origin, &addresses, &mut plan);
+    // After the interface that has the address of the VirtualIP: it is free for others then.
+    release_virtual_ips(config, snapshot, &origin, &mut plan);
+    let is_changing = |step: &Step<Action>| matches!(step.action.act, Act::Claim(..) | Act::Configure(..));
+    // The response to the write of the interface decides the status.
+    if config.interface_status
+        && !plan.steps.iter().any(is_changing)
+        && let Some(status) = status(&source.status, interface, now)
+    {
+        plan.step(Action::set_status(&regarding, Status::NetworkInterface(status)), Reason::StatusOutdated);
+    }
+    plan
+}
+
+fn release_all(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) {
+    let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
+    for interface in &snapshot.interfaces {
+        if let Claim::Own = claim_of(config, interface, origin) {
+            let act = Act::Release(reference(&interface.metadata));
+            plan.step(Action::new(&regarding, act), Reason::SourceDeleted);
+        }
+    }
+    for virtual_ip in &snapshot.virtual_ips {
+        if let Claim::Own = claim_of_virtual_ip(virtual_ip, origin) {
+            let act = Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata));
+            plan.step(Action::new(&regarding, act), Reason::SourceDeleted);
+        }
+    }
+}
+
+fn claim_of(config: &Config, interface: &apinet::NetworkInterface, origin: &Origin) -> Claim {
+    match Keys::of(config.flavor, Kind::NetworkInterface).read(&interface.metadata) {
+        None => Claim::Free,
+        Some(one) if one.uid == origin.uid => Claim::Own,
+        Some(other) => Claim::Other(format!("NetworkInterface {}/{}", other.namespace, other.name)),
+    }
+}
+
+fn claim_of_virtual_ip(virtual_ip: &source::VirtualIp, origin: &Origin) -> Claim {
+    match &virtual_ip.spec.target_ref {
+        None => Claim::Free,
+        Some(target) if target.uid == origin.uid => Claim::Own,
+        Some(target) => Claim::Other(target.name.clone()),
+    }
+}
+
+/// The name of the VirtualIP that the source object references. An ephemeral one has the name of its NetworkInterface.
+fn referenced<'a>(snapshot: &'a Snapshot, origin: &'a Origin) -> Option<&'a str> {
+    match snapshot.source.spec.virtual_ip.as_ref()? {
+        source::VirtualIpSource { virtual_ip_ref: Some(reference), .. } => Some(&reference.name),
+        source::VirtualIpSource { ephemeral, .. } => ephemeral.map(|_| origin.name.as_str()),
+    }
+}
+
+/// Claims the referenced VirtualIP. Returns its address, if it has one.
+fn claim_virtual_ip(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) -> Vec<String> {
+    let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
+    let Some(name) = referenced(snapshot, origin) else { return Vec::new() };
+    let is_referenced = |one: &&source::VirtualIp| one.metadata.name.as_deref() == Some(name);
+    let Some(virtual_ip) = snapshot.virtual_ips.iter().find(is_referenced) else { return Vec::new() };
+    match claim_of_virtual_ip(virtual_ip, origin) {
+        Claim::Own => {}
+        Claim::Free if virtual_ip.metadata.deletion_timestamp.is_some() => return Vec::new(),
+        Claim::Free => {
+            let act = Act::ClaimVirtualIp(versioned(&virtual_ip.metadata));
+            plan.step(Action::new(&regarding, act), Reason::Referenced);
+        }
+        Claim::Other(other) => {
+            plan.problem(regarding, Reason::VirtualIpTaken(name.to_owned(), other));
+            return Vec::new();
+        }
+    }
+    virtual_ip.status.ip.iter().cloned().collect()
+}
+
+/// Releases the VirtualIPs that the source object has claimed and does not reference any more.
+fn release_virtual_ips(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) {
+    let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
+    let referenced = referenced(snapshot, origin);
+    for virtual_ip in &snapshot.virtual_ips {
+        let is_own = matches!(claim_of_virtual_ip(virtual_ip, origin), Claim::Own);
+        if is_own && virtual_ip.metadata.name.as_deref() != referenced {
+            let act = Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata));
+            plan.step(Action::new(&regarding, act), Reason::NotReferenced);
+        }
+    }
+}
+
+/// Claims, configures and releases apinet objects. Returns the claimed one, as it is now.
+fn interface<'a>(
+    config: &Config,
+    snapshot: &'a Snapshot,
+    origin: &Origin,
+    addresses: &[String],
+    plan: &mut Plan,
+) -> Option<&'a apinet::NetworkInterface> {
+    let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
+    let provider_id = &snapshot.source.spec.provider_id;
+    let uid = match InterfaceId::parse(config.flavor, provider_id) {
+        Ok(id) => Some(id.uid),
+        Err(_) if provider_id.is_empty() => None,
+        Err(error) => {
+            plan.problem(regarding.clone(), Reason::ProviderIdInvalid(error.to_string()));
+            None
+        }
+    };
+    let is_named = |metadata: &ObjectMeta| uid.is_some() && metadata.uid == uid;
+    // First of all, because two interfaces cannot have one public address.
+    for interface in snapshot.interfaces.iter().filter(|one| !is_named(&one.metadata)) {
+        if let Claim::Own = claim_of(config, interface, origin) {
+            let act = Act::Release(reference(&interface.metadata));
+            plan.step(Action::new(&regarding, act), Reason::NotReferenced);
+        }
+    }
+    let interface = snapshot.interfaces.iter().find(|one| is_named(&one.metadata))?;
+    let metadata = &interface.metadata;
+    let desired = configuration(snapshot, interface, addresses);
+    match claim_of(config, interface, origin) {
+        Claim::Own => {
+            if desired != current(interface) {
+                let act = Act::Configure(reference(metadata), desired);
+                plan.step(Action::new(&regarding, act), Reason::ConfigurationOutdated);
+            }
+            Some(interface)
+        }
+        Claim::Free if metadata.deletion_timestamp.is_some() => None,
+        Claim::Free => {
+            let act = Act::Claim(reference(metadata), desired);
+            plan.step(Action::new(&regarding, act), Reason::Referenced);
+            Some(interface)
+        }
+        Claim::Other(other) => {
+            let name = metadata.name.clone().unwrap_or_default();
+            plan.problem(regarding, Reason::InterfaceTaken(name, other));
+            None
+        }
+    }
+}
+
+fn current(interface: &apinet::NetworkInterface) -> Configuration {
+    let apinet::NetworkInterfaceSpec { public_ips, prefixes, nat_gateways, .. } = interface.spec.clone();
+    Configuration { public_ips, prefixes, nat_gateways }
+}
+
+fn configuration(
+    snapshot: &Snapshot,
+    interface: &apinet::NetworkInterface,
+    addresses: &[String],
+) -> Configuration {
+    let public_ip = |ip: &String| apinet::PublicIp {
+        name: ip.clone(),
+        ip_family: IpFamily::of(ip),
+        ip: Some(ip.clone()),
+    };
+    let public_ips: Vec<_> = addresses.iter().map(public_ip).collect();
+    let has_public = |family: IpFamily| public_ips.iter().any(|public| public.ip_family == family);
+    let nat_gateways = &interface.spec.nat_gateways;
+    let nat_gateways =
+        nat_gateways.iter().filter(|gateway| !has_public(gateway.ip_family)).cloned().collect();
+    let name = snapshot.source.metadata.name.as_deref().unwrap_or_default();
+    let prefixes = snapshot.source.spec.prefixes.iter().enumerate().filter_map(|(index, one)| {
+        let allocated =
+            || snapshot.prefixes.get(&format!("{name}-pf-{index}")).filter(|_| one.ephemeral.is_some());
+        one.value.as_ref().or_else(allocated).cloned()
+    });
+    Configuration { prefixes: prefixes.collect(), nat_gateways, public_ips }
+}
+
+/// The status to write; None if it is already there. `lastStateTransitionTime` changes with the state only.
+fn status(
+    observed: &source::NetworkInterfaceStatus,
+    interface: Option<&apinet::NetworkInterface>,
+    now: Timestamp,
+) -> Option<source::NetworkInterfaceStatus> {
+    let mut status = source::NetworkInterfaceStatus { state: "Pending".to_owned(), ..Default::default() };
+    if let Some(interface) = interface {
+        let state = match interface.status.state.as_str() {
+            "Ready" => "Available",
+            "Error" => "Error",
+            _ => "Pending",
+        };
+        let public = &interface.status.public_ips;
+        let is_v4 = |ip: &&String| IpFamily::of(ip) == IpFamily::IPv4;
+        status.state = state.to_owned();
+        status.ips.clone_from(&interface.spec.ips);
+        status.prefixes.clone_from(&interface.spec.prefixes);
+        status.virtual_ip = public.iter().find(is_v4).or_else(|| public.first()).cloned();
+    }
+    // Without a state, the API server's default counts: the first Pending is no transition.
+    let before = if observed.state.is_empty() { "Pending" } else { &observed.state };
+    status.last_state_transition_time =
+        if status.state == before { observed.last_state_transition_time.clone() } else { Some(Time(now)) };
+    let is_same = source::NetworkInterfaceStatus { state: before.to_owned(), ..observed.clone() } == status;
+    (!is_same).then_some(status)
+}
+
+fn reference(metadata: &ObjectMeta) -> InterfaceRef {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    InterfaceRef {
+        name: text(&metadata.name),
+        uid: text(&metadata.uid),
+        resource_version: text(&metadata.resource_version),
+    }
+}
+
+fn versioned(metadata: &ObjectMeta) -> VersionedName {
+    let InterfaceRef { name, resource_version, .. } = reference(metadata);
+    VersionedName { name, resource_version }
+}
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! A NetworkPolicy: its counterpart, and the rule with the addresses that the policy means.
+//!
+//! A rule without addresses on the other side allows all of them. A selector that selects no object must not become such a rule.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{
+    Action, Desired, Life, Plan, Reason, counterpart, is_applied_metadata, life, owned_by, regarding,
+};
+use crate::api::network_policy::{
+    NetworkPolicy, NetworkPolicyRule, ObjectIp, ObjectSelector, Peer, PolicyPort, Rule, SourceNetworkPolicy,
+    Spec, Target,
+};
+use crate::api::{IpFamily, LocalRef, LocalUidRef, apinet, selects};
+use crate::config::Config;
+use crate::names::Kind;
+
+/// The priority of all policies: the source cluster's have none.
+const PRIORITY: i32 = 1000;
+
+/// A NetworkPolicy and its neighbourhood.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The source object.
+    pub source: SourceNetworkPolicy,
+    /// The apinet Network of its network, with its UID; None if there is none.
+    pub network: Option<LocalUidRef>,
+    /// The apinet NetworkInterfaces of that network.
+    pub interfaces: Vec<apinet::NetworkInterface>,
+    /// The apinet LoadBalancers of that network.
+    pub load_balancers: Vec<apinet::LoadBalancer>,
+    /// The apinet NetworkPolicy that has its UID as name.
+    pub counterpart: Option<NetworkPolicy>,
+    /// The rule of the same name.
+    pub rule: Option<NetworkPolicyRule>,
+}
+
+/// The next steps.
+#[must_use]
+pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    let Snapshot { source, counterpart: observed, .. } = snapshot;
+    let regarding = regarding(config.flavor, "NetworkPolicy", &source.metadata);
+    let metadata = observed.as_ref().map(|observed| &observed.metadata);
+    let Life::Live(origin) =
+        life(config, Kind::NetworkPolicy, &regarding, &source.metadata, metadata, &mut plan)
+    else {
+        return plan;
+    };
+    let Some(network) = &snapshot.network else {
+        plan.problem(regarding, Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
+        return plan;
+    };
+    let metadata = counterpart(config, Kind::NetworkPolicy, &origin);
+    let desired = NetworkPolicy {
+        metadata: metadata.clone(),
+        spec: Spec {
+            network_ref: LocalRef { name: network.name.clone() },
+            priority: Some(PRIORITY),
+            ..source.spec.clone()
+        },
+    };
+    let Some(observed) = observed else {
+        plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), Reason::CounterpartMissing);
+        return plan;
+    };
+    if !is_applied_metadata(&desired.metadata, &observed.metadata) || desired.spec != observed.spec {
+        plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), Reason::CounterpartOutdated);
+    }
+    let rule = NetworkPolicyRule {
+        metadata: ObjectMeta {
+            owner_references: owned_by(config.flavor, "NetworkPolicy", &observed.metadata),
+            ..metadata
+        },
+        network_ref: Some(network.clone()),
+        targets: targets(snapshot),
+        priority: Some(PRIORITY),
+        ingress: rules(snapshot, source.spec.ingress.iter().map(|one| (&one.from, &one.ports))),
+        egress: rules(snapshot, source.spec.egress.iter().map(|one| (&one.to, &one.ports))),
+    };
+    let because = match &snapshot.rule {
+        None => Some(Reason::CounterpartMissing),
+        Some(one) => {
+            let metadata = one.metadata.clone();
+            let is_applied = is_applied_metadata(&rule.metadata, &metadata)
+                && NetworkPolicyRule { metadata, ..rule.clone() } == *one;
+            (!is_applied).then_some(Reason::CounterpartOutdated)
+        }
+    };
+    if let Some(because) = because {
+        plan.step(Action::apply(&regarding, Desired::NetworkPolicyRule(rule)), because);
+    }
+    plan
+}
+
+/// The addresses of the interfaces that the policy applies to, in order.
+fn targets(snapshot: &Snapshot) -> Vec<Target> {
+    let selector = &snapshot.source.spec.network_interface_selector;
+    let selected = ready(snapshot).filter(|one| selects(selector, one.metadata.labels.as_ref()));
+    let of_interface = selected.flat_map(|one| {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let target = LocalUidRef { name: text(&one.metadata.name), uid: text(&one.metadata.uid) };
+        one.spec.ips.iter().map(move |ip| Target { ip: ip.clone(), target_ref: Some(target.clone()) })
+    });
+    of_interface.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn ready(snapshot: &Snapshot) -> impl Iterator<Item = &apinet::NetworkInterface> {
+    snapshot.interfaces.iter().filter(|one| one.status.state == "Ready")
+}
+
+fn rules<'a>(
+    snapshot: &Snapshot,
+    allowed: impl Iterator<Item = (&'a Vec<Peer>, &'a Vec<PolicyPort>)>,
+) -> Vec<Rule> {
+    let rules = allowed.filter_map(|(peers, ports)| {
+        let selected = peers.iter().filter_map(|peer| peer.object_selector.as_ref());
+        let ips: BTreeSet<ObjectIp> = selected.flat_map(|selector| addresses(snapshot, selector)).collect();
+        let rule = Rule {
+            ip_block: peers.iter().filter_map(|peer| peer.ip_block.clone()).collect(),
+            ips: ips.into_iter().collect(),
+            network_policy_ports: ports.iter().map(port).collect(),
+        };
+        let is_for_all = rule.ip_block.is_empty() && rule.ips.is_empty();
+        (peers.is_empty() || !is_for_all).then_some(rule)
+    });
+    rules.collect()
+}
+
+/// Without the 0 that means all ports.
+fn port(one: &PolicyPort) -> PolicyPort {
+    PolicyPort { port: one.port.filter(|port| *port != 0), ..one.clone() }
+}
+
+/// The addresses of the selected objects.
+fn addresses(snapshot: &Snapshot, selector: &ObjectSelector) -> Vec<ObjectIp> {
+    let is_selected =
+        |labels: &Option<BTreeMap<String, String>>| selects(&selector.selector, labels.as_ref());
+    let ips: Vec<&String> = match selector.kind.as_str() {
+        "NetworkInterface" => {
+            let selected = ready(snapshot).filter(|one| is_selected(&one.metadata.labels));
+            selected.flat_map(|one| &one.spec.ips).collect()
+        }
+        "LoadBalancer" => {
+            let selected = snapshot.load_balancers.iter().filter(|one| is_selected(&one.metadata.labels));
+            selected.flat_map(|one| &one.spec.ips).filter_map(|one| one.ip.as_ref()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let one = |ip: &String| {
+        let ip_family = IpFamily::of(ip);
+        let length = if ip_family == IpFamily::IPv4 { 32 } else { 128 };
+        ObjectIp { ip_family, prefix: Some(format!("{ip}/{length}")) }
+    };
+    ips.into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::plan::fixtures::{acts, config, deleting, problems};
+
+    fn snapshot(spec: Value) -> Snapshot {
+        let interface = |name: &str, state: &str, app: &str, ips: Value| -> apinet::NetworkInterface {
+            serde_json::from_value(json!({
+                "metadata": { "name": name, "uid": format!("uid-{name}"), "labels": { "app": app } },
+                "spec": { "ips": ips }, "status": { "state": state },
+            }))
+            .unwrap()
+        };
+        let balancer = json!({
+            "metadata": { "name": "lb", "labels": { "app": "edge" } },
+            "spec": { "ips": [{ "name": "a", "ipFamily": "IPv4", "ip": "203.0.113.1" }, { "name": "b", "ipFamily": "IPv4" }] },
+        });
+        let source = json!({
+            "metadata": { "name": "np", "namespace": "team", "uid": "u1", "finalizers": ["apinet.ironcore.dev/networkpolicy"] },
+            "spec": spec,
+        });
+        Snapshot {
+            source: serde_json::from_value(source).unwrap(),
+            network: Some(LocalUidRef { name: "n1".into(), uid: "apinet-n1".into() }),
+            interfaces: vec![
+                interface("b", "Ready", "web", json!(["10.0.0.2", "fdef::2"])),
+                interface("a", "Ready", "web", json!(["10.0.0.1"])),
+                interface("c", "Pending", "web", json!(["10.0.0.3"])),
+                interface("d", "Ready", "db", json!(["10.0.0.4"])),
+            ],
+            load_balancers: vec![serde_json::from_value(balancer).unwrap()],
+            ..Snapshot::default()
+        }
+    }
+
+    fn spec() -> Value {
+        json!({
+            "networkRef": { "name": "net" },
+            "networkInterfaceSelector": { "matchLabels": { "app": "web" } },
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{
+                "ports": [{ "protocol": "TCP", "port": 0 }],
+                "from": [
+                    { "objectSelector": { "kind": "NetworkInterface", "matchLabels": { "app": "db" } } },
+                    { "objectSelector": { "kind": "LoadBalancer", "matchExpressions": [{ "key": "app", "operator": "Exists" }] } },
+                    { "ipBlock": { "cidr": "192.0.2.0/24", "except": ["192.0.2.1/32"] } },
+                ],
+            }],
+            "egress": [{}],
+        })
+    }
+
+    fn applied(plan: &Plan, number: usize) -> Value {
+        serde_json::to_value(&plan.steps[number].action.act).unwrap()["apply"].clone()
+    }
+
+    #[test]
+    fn policy_then_rule_then_nothing() {
+        let mut snapshot = snapshot(spec());
+        let first = plan(&config(), &snapshot);
+        assert_eq!(acts(&first), ["Apply"]);
+        let policy = applied(&first, 0);
+        let mut expected = spec();
+        expected["networkRef"]["name"] = "n1".into();
+        expected["priority"] = 1000.into();
+        assert_eq!(policy["spec"], expected, "as in the source cluster, the port 0 too");
+
+        let mut observed: NetworkPolicy = serde_json::from_value(policy).unwrap();
+        observed.metadata.uid = Some("a1".into());
+        snapshot.counterpart = Some(observed);
+        let second = plan(&config(), &snapshot);
+        assert_eq!(acts(&second), ["Apply"]);
+        let rule = applied(&second, 0);
+        let target = |ip: &str, name: &str| json!({ "ip": ip, "targetRef": { "name": name, "uid": format!("uid-{name}") } });
+        assert_eq!(
+            rule["targets"],
+            json!([target("10.0.0.1", "a"), target("10.0.0.2", "b"), target("fdef::2", "b")])
+        );
+        assert_eq!(rule["networkRef"], json!({ "name": "n1", "uid": "apinet-n1" }));
+        assert_eq!(rule["metadata"]["ownerReferences"][0]["uid"], "a1");
+        let ip = |prefix: &str| json!({ "ipFamily": "IPv4", "prefix": prefix });
+        let ingress = json!([{
+            "ipBlock": [{ "cidr": "192.0.2.0/24", "except": ["192.0.2.1/32"] }],
+            "ips": [ip("10.0.0.4/32"), ip("203.0.113.1/32")],
+            "networkPolicyPorts": [{ "protocol": "TCP" }],
+        }]);
+        assert_eq!((&rule["ingressRule"], &rule["egressRule"]), (&ingress, &json!([{}])));
+
+        snapshot.rule = Some(serde_json::from_value(rule).unwrap());
+        assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0], "nothing is written in steady state");
+        snapshot.interfaces.reverse();
+        assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0], "the order of a cache is no difference");
+        snapshot.interfaces[1].status.state = "Ready".into();
+        assert_eq!(acts(&plan(&config(), &snapshot)), ["Apply"], "one more target");
+    }
+
+    #[test]
+    fn a_selector_that_selects_nothing_allows_nothing() {
+        let mut spec = spec();
+        spec["ingress"] = json!([
+            { "from": [{ "objectSelector": { "kind": "NetworkInterface", "matchLabels": { "app": "none" } } }] },
+            { "from": [{ "objectSelector": { "kind": "Unknown" } }] },
+        ]);
+        let snapshot = snapshot(spec);
+        let ingress = snapshot.source.spec.ingress.iter().map(|one| (&one.from, &one.ports));
+        assert_eq!(rules(&snapshot, ingress), []);
+    }
+
+    #[test]
+    fn an_empty_selector_selects_every_ready_interface() {
+        let snapshot = snapshot(json!({ "networkRef": { "name": "net" }, "networkInterfaceSelector": {} }));
+        assert_eq!(targets(&snapshot).len(), 4);
+    }
+
+    #[test]
+    fn without_its_network_a_policy_is_a_problem_and_is_deleted_all_the_same() {
+        let mut snapshot = Snapshot { network: None, ..snapshot(spec()) };
+        let missing = plan(&config(), &snapshot);
+        assert_eq!((acts(&missing), problems(&missing)), (vec![], vec!["NetworkNotFound"]));
+        deleting(&mut snapshot.source.metadata);
+        assert_eq!(acts(&plan(&config(), &snapshot)), ["RemoveFinalizer"]);
+    }
+}

@@ -1,0 +1,124 @@
+//! A VirtualIP: an IP of the apinet cluster, and its address.
+
+use super::{Action, Desired, Life, Plan, Reason, Status, counterpart, is_applied_metadata, life, regarding};
+use crate::api::{apinet, source};
+use crate::config::Config;
+use crate::names::Kind;
+
+/// A VirtualIP and its counterpart.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The source object.
+    pub source: source::VirtualIp,
+    /// The apinet IP that has its UID as name.
+    pub counterpart: Option<apinet::Ip>,
+}
+
+/// The next steps.
+#[must_use]
+pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    let Snapshot { source, counterpart: observed } = snapshot;
+    let regarding = regarding(config.flavor, "VirtualIP", &source.metadata);
+    let metadata = observed.as_ref().map(|observed| &observed.metadata);
+    let Life::Live(origin) = life(config, Kind::VirtualIp, &regarding, &source.metadata, metadata, &mut plan)
+    else {
+        return plan;
+    };
+    let Some(family) = source.spec.ip_family else {
+        plan.problem(regarding, Reason::FamilyMissing);
+        return plan;
+    };
+    let desired = apinet::Ip {
+        metadata: counterpart(config, Kind::VirtualIp, &origin),
+        spec: apinet::IpSpec { kind: "Public".to_owned(), ip_family: Some(family), ip: None },
+    };
+    let Some(observed) = observed else {
+        plan.step(Action::apply(&regarding, Desired::Ip(desired)), Reason::CounterpartMissing);
+        return plan;
+    };
+    let is_applied = is_applied_metadata(&desired.metadata, &observed.metadata)
+        && desired.spec.kind == observed.spec.kind
+        && desired.spec.ip_family == observed.spec.ip_family;
+    if !is_applied {
+        plan.step(Action::apply(&regarding, Desired::Ip(desired)), Reason::CounterpartOutdated);
+    }
+    let status = source::VirtualIpStatus { ip: observed.spec.ip.clone() };
+    // An address that was reported stays until there is another one.
+    if status.ip.is_some() && status != source.status {
+        plan.step(Action::set_status(&regarding, Status::VirtualIp(status)), Reason::StatusOutdated);
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::IpFamily;
+    use crate::plan::fixtures::{acts, config, deleting, problems};
+
+    fn snapshot(address: Option<&str>) -> Snapshot {
+        let source: source::VirtualIp = serde_json::from_value(json!({
+            "metadata": { "name": "vip", "namespace": "team", "uid": "u1", "finalizers": ["apinet.ironcore.dev/virtualip"] },
+            "spec": { "type": "Public", "ipFamily": "IPv6" },
+            "status": {},
+        }))
+        .unwrap();
+        let origin = crate::origin::Origin::of(&source.metadata).unwrap();
+        let counterpart = apinet::Ip {
+            metadata: counterpart(&config(), Kind::VirtualIp, &origin),
+            spec: apinet::IpSpec {
+                kind: "Public".into(),
+                ip_family: Some(IpFamily::IPv6),
+                ip: address.map(str::to_owned),
+            },
+        };
+        Snapshot { source, counterpart: Some(counterpart) }
+    }
+
+    #[test]
+    fn a_public_ip_of_the_family_is_applied_without_an_address() {
+        let missing = Snapshot { counterpart: None, ..snapshot(None) };
+        let steps = plan(&config(), &missing).steps;
+        assert_eq!(acts(&plan(&config(), &missing)), ["Apply"]);
+        let applied = serde_json::to_value(&steps[0].action.act).unwrap();
+        assert_eq!(applied["apply"]["spec"], json!({ "type": "Public", "ipFamily": "IPv6" }));
+    }
+
+    #[test]
+    fn the_address_is_reported_once_it_is_allocated() {
+        assert_eq!(acts(&plan(&config(), &snapshot(None))), [""; 0]);
+        let mut snapshot = snapshot(Some("2001:db8::1"));
+        let steps = plan(&config(), &snapshot).steps;
+        let crate::plan::steps::Act::SetStatus(Status::VirtualIp(status)) = &steps[0].action.act else {
+            unreachable!("{steps:?}")
+        };
+        assert_eq!(status.ip.as_deref(), Some("2001:db8::1"));
+        snapshot.source.status = status.clone();
+        assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0], "nothing is written in steady state");
+        // The IP was deleted and made again; its new address is not allocated yet.
+        snapshot.counterpart.as_mut().unwrap().spec.ip = None;
+        assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0]);
+    }
+
+    #[test]
+    fn a_deleted_virtual_ip_goes_after_its_ip() {
+        let mut snapshot = snapshot(Some("2001:db8::1"));
+        deleting(&mut snapshot.source.metadata);
+        assert_eq!(acts(&plan(&config(), &snapshot)), ["Delete"]);
+        snapshot.counterpart = None;
+        assert_eq!(acts(&plan(&config(), &snapshot)), ["RemoveFinalizer"]);
+    }
+
+    #[test]
+    fn a_missing_family_is_a_problem_and_writes_nothing() {
+        let mut snapshot = Snapshot { counterpart: None, ..snapshot(None) };
+        snapshot.source.spec.ip_family = None;
+        let plan = plan(&config(), &snapshot);
+        assert_eq!((acts(&plan), problems(&plan)), (vec![], vec!["FamilyMissing"]));
+    }
+}
