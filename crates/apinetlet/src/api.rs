@@ -96,7 +96,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A namespaced kind whose group is a name of the flavor.
+/// A namespaced kind. Its group is a name of the flavor.
 macro_rules! kind {
     ($kind:ident, $name:literal, $plural:literal, $group:ident) => {
         impl kube::Resource for $kind {

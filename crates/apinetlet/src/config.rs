@@ -10,7 +10,7 @@ pub struct Config {
     pub flavor: Flavor,
     /// The namespace of all objects in the apinet cluster.
     pub namespace: String,
-    /// Only source objects whose watch-filter label has this value; all if None.
+    /// Only source objects with this value of the watch-filter label; all if None.
     pub watch_filter: Option<String>,
     /// Where the name of a source object is written.
     pub layout: Layout,

@@ -33,6 +33,19 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// As in the API of the source cluster.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Network => "Network",
+            Kind::NetworkInterface => "NetworkInterface",
+            Kind::VirtualIp => "VirtualIP",
+            Kind::LoadBalancer => "LoadBalancer",
+            Kind::NatGateway => "NATGateway",
+            Kind::NetworkPolicy => "NetworkPolicy",
+        }
+    }
+
     /// As in finalizers and metadata keys.
     #[must_use]
     pub const fn lowercase(self) -> &'static str {
@@ -68,7 +81,7 @@ pub struct Names {
     pub origin: &'static str,
     /// Topology key of a zone in the apinet cluster.
     pub zone: &'static str,
-    /// Label whose value `--watch-filter` selects.
+    /// The label that `--watch-filter` selects by its value.
     pub watch_filter: &'static str,
     /// Annotation of source objects that another program manages.
     pub managed_by: &'static str,

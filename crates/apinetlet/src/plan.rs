@@ -31,7 +31,7 @@ use crate::api::VERSION;
 use crate::config::Config;
 use crate::names::{Flavor, Kind};
 use crate::origin::{Keys, Origin};
-pub use steps::{Action, Desired, Plan, Reason, Status};
+pub use steps::{Act, Action, Desired, Plan, Reason, Status};
 
 /// Whether this program manages a source object: no other program does, and the watch filter selects it.
 fn is_managed(config: &Config, metadata: &ObjectMeta) -> bool {
@@ -42,62 +42,61 @@ fn is_managed(config: &Config, metadata: &ObjectMeta) -> bool {
 }
 
 /// The source object as the subject of Events.
-fn regarding(flavor: Flavor, kind: &'static str, metadata: &ObjectMeta) -> Regarding {
+fn regarding(flavor: Flavor, kind: Kind, metadata: &ObjectMeta) -> Regarding {
     Regarding {
         api_version: flavor.names().networking_version,
-        kind,
+        kind: kind.name(),
         namespace: metadata.namespace.clone(),
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone(),
     }
 }
 
-/// The life of a source object with a counterpart of its own in the apinet cluster.
-enum Life {
-    /// Nothing is to be done.
-    Foreign,
-    /// It is being deleted: the counterpart is deleted, then the finalizer is removed.
-    Deleted,
-    /// The counterpart is applied.
-    Live(Origin),
-}
-
-/// Plans the finalizer and the deletion. `counterpart`: the metadata of the object that has the UID as name, if there is one. It is
-/// deleted only if it names the source object.
-fn life(
+/// Plans the finalizer and the deletion of a source object with a counterpart of its own. Returns the object if its counterpart is to
+/// be applied. `counterpart`: the metadata of the object that has the UID as name, if there is one. It is deleted only if it names the
+/// source object.
+fn live(
     config: &Config,
     kind: Kind,
     regarding: &Regarding,
     metadata: &ObjectMeta,
     counterpart: Option<&ObjectMeta>,
     plan: &mut Plan,
-) -> Life {
+) -> Option<Origin> {
     let finalizer = config.flavor.finalizer(kind);
     let has_finalizer = metadata.finalizers.iter().flatten().any(|one| *one == finalizer);
-    let Some(origin) = Origin::of(metadata).filter(|_| is_managed(config, metadata)) else {
-        return Life::Foreign;
-    };
-    if metadata.deletion_timestamp.is_some() {
+    let origin = Origin::of(metadata).filter(|_| is_managed(config, metadata))?;
+    if metadata.deletion_timestamp.is_none() {
         if !has_finalizer {
-            return Life::Foreign;
+            plan.step(Action::new(regarding, Act::AddFinalizer(finalizer)), Reason::FinalizerMissing);
         }
+        return Some(origin);
+    }
+    if has_finalizer {
         let keys = Keys::of(config.flavor, kind);
         let is_own = |one: &&ObjectMeta| keys.read(one).is_some_and(|of| of.uid == origin.uid);
         match counterpart.filter(is_own) {
             Some(counterpart) if counterpart.deletion_timestamp.is_none() => {
                 let uid = counterpart.uid.clone().unwrap_or_default();
-                plan.step(Action::delete(regarding, kind, &origin.uid, uid), Reason::SourceDeleted);
+                let act = Act::Delete { kind, name: origin.uid, uid };
+                plan.step(Action::new(regarding, act), Reason::SourceDeleted);
             }
             // It has a finalizer of its own: the end of its deletion is the next event.
             Some(_) => {}
-            None => plan.step(Action::remove_finalizer(regarding, finalizer), Reason::CounterpartGone),
+            None => {
+                plan.step(Action::new(regarding, Act::RemoveFinalizer(finalizer)), Reason::CounterpartGone);
+            }
         }
-        return Life::Deleted;
     }
-    if !has_finalizer {
-        plan.step(Action::add_finalizer(regarding, finalizer), Reason::FinalizerMissing);
+    None
+}
+
+/// Why an object of the apinet cluster is to be applied; None if it is as desired.
+fn outdated<K>(observed: Option<&K>, is_applied: impl FnOnce(&K) -> bool) -> Option<Reason> {
+    match observed {
+        None => Some(Reason::CounterpartMissing),
+        Some(observed) => (!is_applied(observed)).then_some(Reason::CounterpartOutdated),
     }
-    Life::Live(origin)
 }
 
 /// The metadata of a counterpart: the UID of its source is its name.

@@ -22,7 +22,7 @@ pub const LEASE: &str = "contended";
 #[derive(Clone, Copy)]
 pub struct Times(pub u64, pub u64, pub u64);
 
-/// A lease that ends soon, and whose leader renews it on a busy machine; with client-go's proportions.
+/// A lease that ends soon, and not because a busy machine renews it late; with client-go's proportions.
 pub const SHORT: Times = Times(9_000, 6_000, 400);
 /// Room for one fault after another on a busy machine, without the loss of the lease.
 pub const ROOMY: Times = Times(15_000, 10_000, 400);

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
-    Action, Desired, Life, Plan, Reason, Status, counterpart, is_applied_metadata, life, owned_by, regarding,
+    Act, Action, Desired, Plan, Reason, Status, counterpart, is_applied_metadata, live, outdated, owned_by,
+    regarding,
 };
 use crate::api::{IpFamily, LocalRef, apinet, source};
 use crate::config::Config;
@@ -34,10 +35,9 @@ pub struct Snapshot {
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, .. } = snapshot;
-    let regarding = regarding(config.flavor, "LoadBalancer", &source.metadata);
+    let regarding = regarding(config.flavor, Kind::LoadBalancer, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Life::Live(origin) =
-        life(config, Kind::LoadBalancer, &regarding, &source.metadata, metadata, &mut plan)
+    let Some(origin) = live(config, Kind::LoadBalancer, &regarding, &source.metadata, metadata, &mut plan)
     else {
         return plan;
     };
@@ -67,13 +67,10 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             template,
         },
     };
-    let Some(observed) = observed else {
-        plan.step(Action::apply(&regarding, Desired::LoadBalancer(desired)), Reason::CounterpartMissing);
-        return plan;
-    };
-    if !is_applied(&desired, observed) {
-        plan.step(Action::apply(&regarding, Desired::LoadBalancer(desired)), Reason::CounterpartOutdated);
+    if let Some(because) = outdated(observed.as_ref(), |observed| is_applied(&desired, observed)) {
+        plan.step(Action::apply(&regarding, Desired::LoadBalancer(desired)), because);
     }
+    let Some(observed) = observed else { return plan };
     let routing = apinet::LoadBalancerRouting {
         metadata: ObjectMeta {
             owner_references: owned_by(config.flavor, "LoadBalancer", &observed.metadata),
@@ -81,21 +78,16 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         },
         destinations,
     };
-    let because = match &snapshot.counterpart_routing {
-        None => Some(Reason::CounterpartMissing),
-        Some(one) => {
-            let is_applied = is_applied_metadata(&routing.metadata, &one.metadata)
-                && routing.destinations == one.destinations;
-            (!is_applied).then_some(Reason::CounterpartOutdated)
-        }
+    let is_applied = |one: &apinet::LoadBalancerRouting| {
+        is_applied_metadata(&routing.metadata, &one.metadata) && routing.destinations == one.destinations
     };
-    if let Some(because) = because {
+    if let Some(because) = outdated(snapshot.counterpart_routing.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::LoadBalancerRouting(routing)), because);
     }
     let ips = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
     let status = source::Ips { ips };
     if status != source.status {
-        plan.step(Action::set_status(&regarding, Status::Ips(status)), Reason::StatusOutdated);
+        plan.step(Action::new(&regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
     }
     plan
 }
@@ -110,7 +102,7 @@ fn public_ips(families: &[IpFamily]) -> Vec<apinet::LoadBalancerIp> {
     families.iter().map(one).collect()
 }
 
-/// The addresses of the source object; one whose Prefix is not allocated yet is left out.
+/// The addresses of the source object, without those that wait for a Prefix.
 fn internal_ips(snapshot: &Snapshot) -> Vec<apinet::LoadBalancerIp> {
     let source = &snapshot.source;
     let name = source.metadata.name.as_deref().unwrap_or_default();

@@ -1,7 +1,8 @@
 //! A NATGateway: its counterpart, and the autoscaler that gives it public addresses.
 
 use super::{
-    Action, Desired, Life, Plan, Reason, Status, counterpart, is_applied_metadata, life, owned_by, regarding,
+    Act, Action, Desired, Plan, Reason, Status, counterpart, is_applied_metadata, live, outdated, owned_by,
+    regarding,
 };
 use crate::api::{LocalRef, apinet, source};
 use crate::config::Config;
@@ -25,10 +26,9 @@ pub struct Snapshot {
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, .. } = snapshot;
-    let regarding = regarding(config.flavor, "NATGateway", &source.metadata);
+    let regarding = regarding(config.flavor, Kind::NatGateway, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Life::Live(origin) =
-        life(config, Kind::NatGateway, &regarding, &source.metadata, metadata, &mut plan)
+    let Some(origin) = live(config, Kind::NatGateway, &regarding, &source.metadata, metadata, &mut plan)
     else {
         return plan;
     };
@@ -52,15 +52,15 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
                 .unwrap_or(source::NatGatewaySpec::DEFAULT_PORTS),
         },
     };
-    let Some(observed) = observed else {
-        plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), Reason::CounterpartMissing);
-        return plan;
+    let is_applied = |observed: &apinet::NatGateway| {
+        // The autoscaler owns the addresses.
+        let without_addresses = apinet::NatGatewaySpec { ips: Vec::new(), ..observed.spec.clone() };
+        is_applied_metadata(&desired.metadata, &observed.metadata) && desired.spec == without_addresses
     };
-    // The autoscaler owns the addresses.
-    let without_addresses = apinet::NatGatewaySpec { ips: Vec::new(), ..observed.spec.clone() };
-    if !is_applied_metadata(&desired.metadata, &observed.metadata) || desired.spec != without_addresses {
-        plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), Reason::CounterpartOutdated);
+    if let Some(because) = outdated(observed.as_ref(), is_applied) {
+        plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), because);
     }
+    let Some(observed) = observed else { return plan };
     let mut metadata = counterpart(config, Kind::NatGateway, &origin);
     metadata.owner_references = owned_by(config.flavor, "NATGateway", &observed.metadata);
     let autoscaler = apinet::NatGatewayAutoscaler {
@@ -71,22 +71,16 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             max_public_ips: Some(config.max_public_ips),
         },
     };
-    let because = match &snapshot.autoscaler {
-        None => Some(Reason::CounterpartMissing),
-        Some(one)
-            if !is_applied_metadata(&autoscaler.metadata, &one.metadata) || autoscaler.spec != one.spec =>
-        {
-            Some(Reason::CounterpartOutdated)
-        }
-        Some(_) => None,
+    let is_applied = |one: &apinet::NatGatewayAutoscaler| {
+        is_applied_metadata(&autoscaler.metadata, &one.metadata) && autoscaler.spec == one.spec
     };
-    if let Some(because) = because {
+    if let Some(because) = outdated(snapshot.autoscaler.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NatGatewayAutoscaler(autoscaler)), because);
     }
     let ips = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
     let status = source::Ips { ips };
     if status != source.status {
-        plan.step(Action::set_status(&regarding, Status::Ips(status)), Reason::StatusOutdated);
+        plan.step(Action::new(&regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
     }
     plan
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, Desired, Life, Plan, Reason, Status, counterpart, is_applied_metadata, life, regarding};
+use super::{
+    Act, Action, Desired, Plan, Reason, Status, counterpart, is_applied_metadata, live, outdated, regarding,
+};
 use crate::api::{apinet, source};
 use crate::config::Config;
 use crate::names::{Flavor, Kind};
-use crate::plan::steps::Act;
 use crate::provider_id::NetworkId;
 
 /// A Network and its neighbourhood.
@@ -27,10 +28,9 @@ pub struct Snapshot {
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, .. } = snapshot;
-    let regarding = regarding(config.flavor, "Network", &source.metadata);
+    let regarding = regarding(config.flavor, Kind::Network, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Life::Live(origin) = life(config, Kind::Network, &regarding, &source.metadata, metadata, &mut plan)
-    else {
+    let Some(origin) = live(config, Kind::Network, &regarding, &source.metadata, metadata, &mut plan) else {
         return plan;
     };
     let desired = apinet::Network {
@@ -38,15 +38,14 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         spec: apinet::NetworkSpec { id: String::new(), peerings: peerings(config, snapshot) },
         ..apinet::Network::default()
     };
-    let Some(observed) = observed else {
-        plan.step(Action::apply(&regarding, Desired::Network(desired)), Reason::CounterpartMissing);
-        return plan;
+    let is_applied = |observed: &apinet::Network| {
+        is_applied_metadata(&desired.metadata, &observed.metadata)
+            && desired.spec.peerings == observed.spec.peerings
     };
-    let is_applied = is_applied_metadata(&desired.metadata, &observed.metadata)
-        && desired.spec.peerings == observed.spec.peerings;
-    if !is_applied {
-        plan.step(Action::apply(&regarding, Desired::Network(desired)), Reason::CounterpartOutdated);
+    if let Some(because) = outdated(observed.as_ref(), is_applied) {
+        plan.step(Action::apply(&regarding, Desired::Network(desired)), because);
     }
+    let Some(observed) = observed else { return plan };
     // A provider ID without the ID would stay, because it is immutable.
     let uid = observed.metadata.uid.as_ref().filter(|_| !observed.spec.id.is_empty());
     let Some(uid) = uid else { return plan };
@@ -62,12 +61,12 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     }
     let status = source::NetworkStatus { state: "Available".to_owned(), peerings: peering_status(snapshot) };
     if status != source.status {
-        plan.step(Action::set_status(&regarding, Status::Network(status)), Reason::StatusOutdated);
+        plan.step(Action::new(&regarding, Act::SetStatus(Status::Network(status))), Reason::StatusOutdated);
     }
     plan
 }
 
-/// The peerings that both networks desire and whose other network has its ID.
+/// The peerings that both networks desire, if the other network has its ID.
 fn peerings(config: &Config, snapshot: &Snapshot) -> Vec<apinet::Peering> {
     if config.flavor == Flavor::Onmetal {
         return Vec::new();

@@ -17,14 +17,14 @@ use crate::origin::{Keys, Origin};
 use crate::plan::steps::{Act, Configuration, InterfaceRef, VersionedName};
 use crate::provider_id::InterfaceId;
 
-const KIND: &str = "NetworkInterface";
+const KIND: Kind = Kind::NetworkInterface;
 
 /// A NetworkInterface and its neighbourhood.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The source object.
     pub source: source::NetworkInterface,
-    /// The apinet object whose UID is in the provider ID, and all that name the source object.
+    /// The apinet object with the UID of the provider ID, and all that name the source object.
     pub interfaces: Vec<apinet::NetworkInterface>,
     /// The VirtualIP that the source object references, and all that the source object has claimed.
     pub virtual_ips: Vec<source::VirtualIp>,
@@ -54,12 +54,12 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan {
     if source.metadata.deletion_timestamp.is_some() {
         if has_finalizer {
             release_all(config, snapshot, &origin, &mut plan);
-            plan.step(Action::remove_finalizer(&regarding, finalizer), Reason::SourceDeleted);
+            plan.step(Action::new(&regarding, Act::RemoveFinalizer(finalizer)), Reason::SourceDeleted);
         }
         return plan;
     }
     if !has_finalizer {
-        plan.step(Action::add_finalizer(&regarding, finalizer), Reason::FinalizerMissing);
+        plan.step(Action::new(&regarding, Act::AddFinalizer(finalizer)), Reason::FinalizerMissing);
     }
     let addresses = claim_virtual_ip(config, snapshot, &origin, &mut plan);
     let interface = interface(config, snapshot, &origin, &addresses, &mut plan);
@@ -71,7 +71,10 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan {
         && !plan.steps.iter().any(is_changing)
         && let Some(status) = status(&source.status, interface, now)
     {
-        plan.step(Action::set_status(&regarding, Status::NetworkInterface(status)), Reason::StatusOutdated);
+        plan.step(
+            Action::new(&regarding, Act::SetStatus(Status::NetworkInterface(status))),
+            Reason::StatusOutdated,
+        );
     }
     plan
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
-    Action, Desired, Life, Plan, Reason, counterpart, is_applied_metadata, life, owned_by, regarding,
+    Action, Desired, Plan, Reason, counterpart, is_applied_metadata, live, outdated, owned_by, regarding,
 };
 use crate::api::network_policy::{
     NetworkPolicy, NetworkPolicyRule, ObjectIp, ObjectSelector, Peer, PolicyPort, Rule, SourceNetworkPolicy,
@@ -42,10 +42,9 @@ pub struct Snapshot {
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, .. } = snapshot;
-    let regarding = regarding(config.flavor, "NetworkPolicy", &source.metadata);
+    let regarding = regarding(config.flavor, Kind::NetworkPolicy, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Life::Live(origin) =
-        life(config, Kind::NetworkPolicy, &regarding, &source.metadata, metadata, &mut plan)
+    let Some(origin) = live(config, Kind::NetworkPolicy, &regarding, &source.metadata, metadata, &mut plan)
     else {
         return plan;
     };
@@ -62,13 +61,13 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             ..source.spec.clone()
         },
     };
-    let Some(observed) = observed else {
-        plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), Reason::CounterpartMissing);
-        return plan;
+    let is_applied = |observed: &NetworkPolicy| {
+        is_applied_metadata(&desired.metadata, &observed.metadata) && desired.spec == observed.spec
     };
-    if !is_applied_metadata(&desired.metadata, &observed.metadata) || desired.spec != observed.spec {
-        plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), Reason::CounterpartOutdated);
+    if let Some(because) = outdated(observed.as_ref(), is_applied) {
+        plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), because);
     }
+    let Some(observed) = observed else { return plan };
     let rule = NetworkPolicyRule {
         metadata: ObjectMeta {
             owner_references: owned_by(config.flavor, "NetworkPolicy", &observed.metadata),
@@ -80,16 +79,12 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         ingress: rules(snapshot, source.spec.ingress.iter().map(|one| (&one.from, &one.ports))),
         egress: rules(snapshot, source.spec.egress.iter().map(|one| (&one.to, &one.ports))),
     };
-    let because = match &snapshot.rule {
-        None => Some(Reason::CounterpartMissing),
-        Some(one) => {
-            let metadata = one.metadata.clone();
-            let is_applied = is_applied_metadata(&rule.metadata, &metadata)
-                && NetworkPolicyRule { metadata, ..rule.clone() } == *one;
-            (!is_applied).then_some(Reason::CounterpartOutdated)
-        }
+    let is_applied = |one: &NetworkPolicyRule| {
+        let metadata = one.metadata.clone();
+        is_applied_metadata(&rule.metadata, &metadata)
+            && NetworkPolicyRule { metadata, ..rule.clone() } == *one
     };
-    if let Some(because) = because {
+    if let Some(because) = outdated(snapshot.rule.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NetworkPolicyRule(rule)), because);
     }
     plan

@@ -136,34 +136,14 @@ pub enum Status {
 }
 
 impl Action {
-    /// See [`Act::AddFinalizer`].
-    pub(super) fn add_finalizer(source: &Regarding, finalizer: String) -> Action {
-        Action { source: source.clone(), act: Act::AddFinalizer(finalizer) }
-    }
-
-    /// See [`Act::RemoveFinalizer`].
-    pub(super) fn remove_finalizer(source: &Regarding, finalizer: String) -> Action {
-        Action { source: source.clone(), act: Act::RemoveFinalizer(finalizer) }
-    }
-
-    /// See [`Act::Delete`].
-    pub(super) fn delete(source: &Regarding, kind: Kind, name: &str, uid: String) -> Action {
-        Action { source: source.clone(), act: Act::Delete { kind, name: name.to_owned(), uid } }
+    /// A write.
+    pub(super) fn new(source: &Regarding, act: Act) -> Action {
+        Action { source: source.clone(), act }
     }
 
     /// See [`Act::Apply`].
     pub(super) fn apply(source: &Regarding, desired: Desired) -> Action {
-        Action { source: source.clone(), act: Act::Apply(Box::new(desired)) }
-    }
-
-    /// See [`Act::SetStatus`].
-    pub(super) fn set_status(source: &Regarding, status: Status) -> Action {
-        Action { source: source.clone(), act: Act::SetStatus(status) }
-    }
-
-    /// Any other write.
-    pub(super) fn new(source: &Regarding, act: Act) -> Action {
-        Action { source: source.clone(), act }
+        Action::new(source, Act::Apply(Box::new(desired)))
     }
 }
 

@@ -1,6 +1,8 @@
 //! A VirtualIP: an IP of the apinet cluster, and its address.
 
-use super::{Action, Desired, Life, Plan, Reason, Status, counterpart, is_applied_metadata, life, regarding};
+use super::{
+    Act, Action, Desired, Plan, Reason, Status, counterpart, is_applied_metadata, live, outdated, regarding,
+};
 use crate::api::{apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
@@ -19,9 +21,9 @@ pub struct Snapshot {
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed } = snapshot;
-    let regarding = regarding(config.flavor, "VirtualIP", &source.metadata);
+    let regarding = regarding(config.flavor, Kind::VirtualIp, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Life::Live(origin) = life(config, Kind::VirtualIp, &regarding, &source.metadata, metadata, &mut plan)
+    let Some(origin) = live(config, Kind::VirtualIp, &regarding, &source.metadata, metadata, &mut plan)
     else {
         return plan;
     };
@@ -33,20 +35,19 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         metadata: counterpart(config, Kind::VirtualIp, &origin),
         spec: apinet::IpSpec { kind: "Public".to_owned(), ip_family: Some(family), ip: None },
     };
-    let Some(observed) = observed else {
-        plan.step(Action::apply(&regarding, Desired::Ip(desired)), Reason::CounterpartMissing);
-        return plan;
+    let is_applied = |observed: &apinet::Ip| {
+        is_applied_metadata(&desired.metadata, &observed.metadata)
+            && desired.spec.kind == observed.spec.kind
+            && desired.spec.ip_family == observed.spec.ip_family
     };
-    let is_applied = is_applied_metadata(&desired.metadata, &observed.metadata)
-        && desired.spec.kind == observed.spec.kind
-        && desired.spec.ip_family == observed.spec.ip_family;
-    if !is_applied {
-        plan.step(Action::apply(&regarding, Desired::Ip(desired)), Reason::CounterpartOutdated);
+    if let Some(because) = outdated(observed.as_ref(), is_applied) {
+        plan.step(Action::apply(&regarding, Desired::Ip(desired)), because);
     }
+    let Some(observed) = observed else { return plan };
     let status = source::VirtualIpStatus { ip: observed.spec.ip.clone() };
     // An address that was reported stays until there is another one.
     if status.ip.is_some() && status != source.status {
-        plan.step(Action::set_status(&regarding, Status::VirtualIp(status)), Reason::StatusOutdated);
+        plan.step(Action::new(&regarding, Act::SetStatus(Status::VirtualIp(status))), Reason::StatusOutdated);
     }
     plan
 }
