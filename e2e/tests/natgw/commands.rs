@@ -89,10 +89,10 @@ async fn status_prints_network_route_nodes_and_the_next_steps() {
 async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw() {
     let own = ControlPlane::builder().controller_flag("--controllers=*").start().await.unwrap();
     let env = TestEnv::on(own).await.unwrap();
-    let (first, second) = (env.node(Some(FIRST)).await.unwrap(), env.node(Some(SECOND)).await.unwrap());
-    let client = env.node(None).await.unwrap();
+    let (first, client) = (env.node(Some(FIRST)).await.unwrap(), env.node(None).await.unwrap());
     let natgw = env.natgw("clients: {enabled: true}").unwrap().start().unwrap();
     env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
     env.wait_for_client(&client).await.unwrap();
 

@@ -69,9 +69,9 @@ async fn floating_ip_labels_follow_the_clouds_assignments() {
 async fn without_the_list_of_floating_ips_the_last_one_is_used_and_the_route_moves() {
     let env = TestEnv::start().await.unwrap();
     let first = env.node(Some(FIRST)).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
     let _natgw = env.natgw("floatingIPs: {label: true}").unwrap().start().unwrap();
     env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
     let lists = Matcher::any().method(Method::GET).path("*/floating_ips*");
     env.cloud_proxy.rule(lists, Fault::Reject(Reply::internal()));
@@ -87,10 +87,11 @@ async fn without_the_list_of_floating_ips_the_last_one_is_used_and_the_route_mov
 async fn events_metrics_and_pages_are_right_and_never_contain_the_token() {
     let env = TestEnv::start().await.unwrap();
     let token = env.hetzner.token();
-    let (first, second) = (env.node(Some(FIRST)).await.unwrap(), env.node(Some(SECOND)).await.unwrap());
+    let first = env.node(Some(FIRST)).await.unwrap();
     env.node(None).await.unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
 
     for (metric, labels, value) in [
@@ -179,9 +180,9 @@ async fn drain_finishes_the_running_step() {
 async fn steady_state_writes_nothing_and_lists_the_cloud_once_a_poll() {
     let env = TestEnv::on(ControlPlane::start().await.unwrap()).await.unwrap();
     let first = env.node(Some(FIRST)).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
     env.reconciles(&natgw, 2).await.unwrap();
     env.api_proxy.clear_requests();
