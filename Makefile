@@ -97,7 +97,7 @@ test-full: ## Everything: also real nodes, release images, the OpenStack drivers
 # The assets and services of the tests are built in parallel with the tests: one waits for a download while the other compiles.
 .PHONY: test-assets test-services full-assets full-services test-programs
 test-assets:
-	@for what in $(KUBERNETES) kubectl monitoring cni; do scripts/assets.sh $$what >/dev/null || exit 1; done
+	@for what in $(KUBERNETES) kubectl monitoring cni ironcore; do scripts/assets.sh $$what >/dev/null || exit 1; done
 test-services:
 	@scripts/python.sh hcloud >/dev/null
 	@scripts/openstack.sh main >/dev/null

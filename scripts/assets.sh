@@ -10,6 +10,7 @@
 # assets.sh cni: the same for what calls CNI plugins: cnitool, and libcni, a small program around the library of that name.
 # assets.sh providers: the same for what ties a cluster to OpenStack: openstack-cloud-controller-manager, cinder-csi-plugin,
 # csi-provisioner, csi-snapshotter, csi-attacher, snapshot-controller, and the resource definitions of snapshots.
+# assets.sh ironcore: the same for the API servers and controllers of ironcore and ironcore-net, and the Go apinetlet.
 # assets.sh --print [KUBERNETES | cluster | ...]: prints the folder, there or not, and builds nothing.
 # assets.sh --clean: deletes the folders of all versions, and what scripts/openstack.sh, python.sh and cargo-tool.sh installed.
 #
@@ -49,6 +50,9 @@ folder_of() { # WHAT: the name holds all that decides what is in it
     echo "$ASSETS/collector-$(key_of "$PINS"/otelcol/{go.{mod,sum},main.go})"
   elif [[ $1 == cni ]]; then
     echo "$ASSETS/cni-$(version libcni github.com/containernetworking/cni)-$(key_of "$PINS"/libcni/{go.{mod,sum},main.go})"
+  elif [[ $1 == ironcore ]]; then
+    echo "$ASSETS/ironcore-$(version ironcore github.com/ironcore-dev/ironcore)-$(
+      key_of "$PINS"/{ironcore,ironcore-net}/go.{mod,sum})"
   elif [[ $1 == providers ]]; then
     echo "$ASSETS/providers-$(version providers k8s.io/cloud-provider-openstack)-$(key_of "$PINS"/providers/go.{mod,sum})"
   else
@@ -141,6 +145,20 @@ build_providers() { # FOLDER
   done
 }
 
+build_ironcore() { # FOLDER
+  local program dev=github.com/ironcore-dev net
+  for program in ironcore-apiserver ironcore-controller-manager; do
+    build ironcore $dev/ironcore/cmd/$program "$1/$program"
+  done
+  for program in apiserver controller-manager apinetlet; do
+    build ironcore-net $dev/ironcore-net/cmd/$program "$1/ironcore-net-$program"
+  done
+  # The Role and the Deployment that the Go apinetlet is installed with.
+  net=$(go list -C "$PINS/ironcore-net" -m -f '{{.Dir}}' $dev/ironcore-net)
+  cp -r "$net/config" "$1/ironcore-net-config"
+  chmod -R u+w "$1/ironcore-net-config"
+}
+
 build_all() { # WHAT FOLDER
   export GOTOOLCHAIN=auto CGO_ENABLED=0 GOWORK=off GOFLAGS="-trimpath -buildvcs=false -mod=readonly"
   # A compiler of one package is gone before its garbage matters: a tenth less to compute. A large package still keeps within this.
@@ -155,6 +173,7 @@ build_all() { # WHAT FOLDER
     collector) build otelcol . "$new/otelcol" ;;
     cni) build_cni "$new" ;;
     providers) build_providers "$new" ;;
+    ironcore) build_ironcore "$new" ;;
     *) build_control_plane "$1" "$new" ;;
   esac
   mv -T "$new" "$2"
@@ -167,13 +186,13 @@ if [[ ${1-} == --print ]]; then
   shift
 fi
 if [[ ${1-} == --clean ]]; then
-  for folder in "$ASSETS"/{kubernetes,kubectl,cluster,monitoring,collector,cni,providers,openstack,hcloud-python,moto,cargo-deny}-*; do
+  for folder in "$ASSETS"/{kubernetes,kubectl,cluster,monitoring,collector,cni,providers,ironcore,openstack,hcloud-python,moto,cargo-deny}-*; do
     [[ ! -d $folder ]] || { say "deleting $folder"; rm -rf "$folder"; }
   done
   exit 0
 fi
 [[ $# -le 1 && ${1-} != -* ]] ||
-  die "usage: assets.sh --clean | [--print] [KUBERNETES | kubectl | cluster | monitoring | collector | cni | providers]"
+  die "usage: assets.sh --clean | [--print] [KUBERNETES | kubectl | cluster | monitoring | collector | cni | providers | ironcore]"
 
 if [[ ${1-} == cluster ]]; then
   what=cluster title="what a cluster's nodes run"
@@ -187,6 +206,8 @@ elif [[ ${1-} == cni ]]; then
   what=cni title="what calls CNI plugins"
 elif [[ ${1-} == providers ]]; then
   what=providers title="what ties a cluster to OpenStack"
+elif [[ ${1-} == ironcore ]]; then
+  what=ironcore title="ironcore and ironcore-net"
 elif [[ ${E2E_EXISTING_CLUSTER-} == 1 ]]; then
   say "E2E_EXISTING_CLUSTER=1: the tests use that cluster; nothing is built"
   exit 0

@@ -41,7 +41,8 @@ pin() {
       fi
     done
     # `go mod tidy` considers every tag, and would drop a module of which nothing is built.
-    [[ -n ${TAGS-} || ! (-f main.go || $# -gt 2) ]] || go mod tidy
+    # TIDY=no: it needs the modules of tests too, and one of them is not served.
+    [[ -n ${TAGS-}${TIDY-} || ! (-f main.go || $# -gt 2) ]] || go mod tidy
   )
 }
 
@@ -65,6 +66,11 @@ pin prometheus-operator github.com/prometheus-operator/prometheus-operator@v0.85
 
 # Callers of CNI plugins: cnitool, and main.go, which uses the library of the runtimes and Multus.
 pin libcni github.com/containernetworking/cni@v1.3.0 /cnitool
+
+# Both sides of apinetlet: the API servers and controllers of ironcore and of ironcore-net, and the Go apinetlet. v0.3.0 is the newest
+# version of ironcore-net that the module proxy serves.
+TIDY=no pin ironcore github.com/ironcore-dev/ironcore@v0.5.0 /cmd/{ironcore-apiserver,ironcore-controller-manager}
+TIDY=no pin ironcore-net github.com/ironcore-dev/ironcore-net@v0.3.0 /cmd/{apiserver,controller-manager,apinetlet}
 
 # A cluster's OpenStack: cloud controller manager, Cinder's CSI driver and the side-cars that call it, and the controller of
 # Ingresses. The versions of these four modules are resolved together: 1.36.0 is the last version of the first module that

@@ -62,6 +62,16 @@ pub fn providers() -> Result<PathBuf> {
     built("providers")
 }
 
+/// The folder of ironcore's and ironcore-net's programs: `ironcore-apiserver`, `ironcore-controller-manager`, `ironcore-net-apiserver`,
+/// `ironcore-net-controller-manager`, `ironcore-net-apinetlet`, and upstream's manifests, `ironcore-net-config`. Built as [`cluster`]
+/// is.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn ironcore() -> Result<PathBuf> {
+    built("ironcore")
+}
+
 /// The folder of the control plane of that Kubernetes (`1.36`): `KUBEBUILDER_ASSETS`, or built as [`cluster`] is.
 ///
 /// # Errors

@@ -36,6 +36,7 @@ use kube::{Api, Client, CustomResourceExt, ResourceExt as _};
 use serde_json::json;
 
 pub use builder::Builder;
+pub use pki::Identity;
 pub use reservation::Reservation;
 
 use crate::program::{Launch, Program};
@@ -81,6 +82,7 @@ struct Own {
     controllers: Option<Daemon>,
     api_server: Daemon,
     etcd: Daemon,
+    etcd_url: String,
     assets: Assets,
     authority: Authority,
     tokens: BTreeMap<String, String>,
@@ -161,6 +163,30 @@ impl ControlPlane {
     /// The kubeconfig of an existing cluster has none.
     pub fn admin_identity_pem(&self) -> Result<(String, String)> {
         kubeconfig::identity_pem(&self.cluster.kubeconfig)
+    }
+
+    /// The file of the certificate authority.
+    ///
+    /// # Errors
+    /// An existing cluster cannot be used for this.
+    pub fn ca(&self) -> Result<PathBuf> {
+        Ok(self.own()?.authority.certificate())
+    }
+
+    /// The URL of its etcd, for the API servers behind this one.
+    ///
+    /// # Errors
+    /// An existing cluster cannot be used for this.
+    pub fn etcd_url(&self) -> Result<&str> {
+        Ok(&self.own()?.etcd_url)
+    }
+
+    /// A certificate of a server with these names and addresses. `file` is unique among those of this control plane.
+    ///
+    /// # Errors
+    /// An existing cluster cannot be used for this.
+    pub fn server_identity(&self, file: &str, names: &[&str]) -> Result<Identity> {
+        self.own()?.authority.server(file, names)
     }
 
     /// Writes a kubeconfig with the server `url`, such as a fault proxy, and a bearer token, which clients also send over plain HTTP.

@@ -17,6 +17,7 @@ pub mod egress_router;
 pub mod fault_proxy;
 pub mod hetzner;
 pub mod hollow_node;
+pub mod ironcore;
 pub mod kustomize;
 #[cfg(feature = "controllers")]
 pub mod natgw;

@@ -3,6 +3,7 @@
 //! A module is what is tested; `cargo test -p e2e natgw::` runs a part.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod apinetlet;
 mod cluster;
 mod common_apply;
 mod common_cluster;

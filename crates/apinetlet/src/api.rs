@@ -10,10 +10,15 @@ pub mod network_policy;
 pub mod source;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{Selector, SelectorExt as _};
+use kube::Resource;
+use kube::core::{DynamicResourceScope, Selector, SelectorExt as _};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::names::Flavor;
 
 /// All kinds of both clusters have this version.
 pub(crate) const VERSION: &str = "v1alpha1";
@@ -96,12 +101,45 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A namespaced kind. Its group is a name of the flavor.
+/// All that caches and requests need.
+pub trait ApiKind:
+    Resource<DynamicType = Flavor, Scope = DynamicResourceScope>
+    + Clone
+    + fmt::Debug
+    + PartialEq
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+/// A kind of the source cluster.
+pub trait SourceKind: ApiKind {}
+
+/// A kind of the apinet cluster.
+pub trait ApiNetKind: ApiKind {}
+
+/// A namespaced kind. Its group is a name of the flavor, and tells the cluster.
 macro_rules! kind {
+    (@cluster networking, $kind:ident) => {
+        impl $crate::api::SourceKind for $kind {}
+    };
+    (@cluster ipam, $kind:ident) => {
+        impl $crate::api::SourceKind for $kind {}
+    };
+    (@cluster apinet, $kind:ident) => {
+        impl $crate::api::ApiNetKind for $kind {}
+    };
     ($kind:ident, $name:literal, $plural:literal, $group:ident) => {
+        $crate::api::kind!(@cluster $group, $kind);
+
+        impl $crate::api::ApiKind for $kind {}
+
         impl kube::Resource for $kind {
             type DynamicType = $crate::names::Flavor;
-            type Scope = kube::core::NamespaceResourceScope;
+            type Scope = kube::core::DynamicResourceScope;
 
             fn kind(_: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
                 $name.into()

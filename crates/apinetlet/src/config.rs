@@ -10,6 +10,10 @@ pub struct Config {
     pub flavor: Flavor,
     /// The namespace of all objects in the apinet cluster.
     pub namespace: String,
+    /// The ID of the source cluster, which marks all objects of this program; no mark if None.
+    pub source_cluster: Option<String>,
+    /// Whether objects that name a source object and have no mark count as this program's: the Go programs write none.
+    pub adopt_unmarked: bool,
     /// Only source objects with this value of the watch-filter label; all if None.
     pub watch_filter: Option<String>,
     /// Where the name of a source object is written.
@@ -20,6 +24,8 @@ pub struct Config {
     pub min_public_ips: i32,
     /// The most addresses of a NAT gateway.
     pub max_public_ips: i32,
+    /// Whether the peerings of a Network are reported in its status.
+    pub peering_status: bool,
     /// Whether the status of a NetworkInterface is written. Otherwise another program writes it.
     pub interface_status: bool,
 }
@@ -31,6 +37,8 @@ impl Config {
         Config {
             flavor,
             namespace: namespace.to_owned(),
+            source_cluster: None,
+            adopt_unmarked: false,
             watch_filter: None,
             layout: match flavor {
                 Flavor::Onmetal => Layout::Labels,
@@ -39,6 +47,7 @@ impl Config {
             node_affinity: false,
             min_public_ips: 1,
             max_public_ips: 10,
+            peering_status: true,
             interface_status: true,
         }
     }

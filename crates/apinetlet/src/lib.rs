@@ -14,10 +14,24 @@
 //! * [`names`]: the names of the two flavors. [`config`]: the settings of the mapping.
 //! * [`api`]: the kinds of both clusters.
 //! * [`provider_id`], [`origin`]: how an object of one cluster names its counterpart in the other.
-//! * [`mod@plan`]: what to write, for each kind.
+//! * [`mod@plan`]: what to write, for each kind. [`mapping`]: what a plan reads.
+//! * [`clusters`], [`caches`]: the clients and the watched objects of both clusters.
+//! * [`controller`]: which change concerns which source object. [`apply`]: executes the plan. [`garbage`]: deletes what has no source
+//!   object any more. [`identity`]: the mark of the source cluster.
+//! * [`args`], [`command`]: the command line.
 
 pub mod api;
+pub mod apply;
+pub mod args;
+pub mod caches;
+pub mod clusters;
+pub mod command;
 pub mod config;
+pub mod controller;
+pub mod error;
+pub mod garbage;
+pub mod identity;
+pub mod mapping;
 pub mod names;
 pub mod origin;
 pub mod plan;

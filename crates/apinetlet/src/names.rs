@@ -4,6 +4,7 @@
 //! belong to onmetal-api-net and ironcore-net (`apinetlet/`, `api/core/v1alpha1`, `apimachinery`), and are theirs to the letter.
 
 use clap::ValueEnum;
+use common::apply::FieldManager;
 use serde::Serialize;
 
 /// The set of names that both clusters use.
@@ -73,8 +74,10 @@ pub struct Names {
     pub apinet: &'static str,
     /// Prefix of provider IDs.
     pub provider_id: &'static str,
-    /// Field manager of everything that is applied in the apinet cluster.
-    pub field_manager: &'static str,
+    /// Field manager of everything that is applied in the apinet cluster but NetworkPolicyRules.
+    pub field_manager: FieldManager,
+    /// Field manager of NetworkPolicyRules.
+    pub rule_field_manager: FieldManager,
     /// Domain of the finalizers on source objects.
     pub finalizers: &'static str,
     /// Domain of the labels and annotations that name the source object.
@@ -95,7 +98,8 @@ const ONMETAL: Names = Names {
     ipam: "ipam.api.onmetal.de",
     apinet: "core.apinet.api.onmetal.de",
     provider_id: "onmetal-api-net://",
-    field_manager: "api.onmetal.de/apinetlet",
+    field_manager: FieldManager::new("api.onmetal.de/apinetlet"),
+    rule_field_manager: FieldManager::new("networkpolicies.networking.api.onmetal.de"),
     finalizers: "apinet.api.onmetal.de",
     origin: "apinetlet.api.onmetal.de",
     zone: "topology.core.apinet.api.onmetal.de/zone",
@@ -110,7 +114,8 @@ const IRONCORE: Names = Names {
     ipam: "ipam.ironcore.dev",
     apinet: "core.apinet.ironcore.dev",
     provider_id: "ironcore-net://",
-    field_manager: "ironcore.dev/apinetlet",
+    field_manager: FieldManager::new("ironcore.dev/apinetlet"),
+    rule_field_manager: FieldManager::new("networkpolicies.networking.ironcore.dev"),
     finalizers: "apinet.ironcore.dev",
     origin: "apinetlet.ironcore.dev",
     zone: "topology.core.apinet.ironcore.dev/zone",
@@ -127,6 +132,18 @@ impl Flavor {
             Flavor::Onmetal => &ONMETAL,
             Flavor::Ironcore => &IRONCORE,
         }
+    }
+
+    /// The label with the ID of the source cluster on all apinet objects of this program. Upstream has no such label.
+    #[must_use]
+    pub fn source_cluster_label(self) -> String {
+        format!("{}/source-cluster", self.names().origin)
+    }
+
+    /// The annotation of a claimed apinet NetworkInterface with the keys of the labels that were copied from the source object.
+    #[must_use]
+    pub fn copied_labels_annotation(self) -> String {
+        format!("{}/copied-labels", self.names().origin)
     }
 
     /// The finalizer on source objects of a kind.

@@ -52,6 +52,18 @@ fn regarding(flavor: Flavor, kind: Kind, metadata: &ObjectMeta) -> Regarding {
     }
 }
 
+/// A source object that is gone, as its apinet object names it.
+#[must_use]
+pub fn regarding_origin(flavor: Flavor, kind: Kind, origin: &Origin) -> Regarding {
+    Regarding {
+        api_version: flavor.names().networking_version,
+        kind: kind.name(),
+        namespace: Some(origin.namespace.clone()),
+        name: origin.name.clone(),
+        uid: Some(origin.uid.clone()),
+    }
+}
+
 /// Plans the finalizer and the deletion of a source object with a counterpart of its own. Returns the object if its counterpart is to
 /// be applied. `counterpart`: the metadata of the object that has the UID as name, if there is one. It is deleted only if it names the
 /// source object.
@@ -84,7 +96,8 @@ fn live(
             // It has a finalizer of its own: the end of its deletion is the next event.
             Some(_) => {}
             None => {
-                plan.step(Action::new(regarding, Act::RemoveFinalizer(finalizer)), Reason::CounterpartGone);
+                let act = Act::RemoveFinalizer { finalizer, gone: Some(origin.uid) };
+                plan.step(Action::new(regarding, act), Reason::CounterpartGone);
             }
         }
     }
@@ -101,7 +114,8 @@ fn outdated<K>(observed: Option<&K>, is_applied: impl FnOnce(&K) -> bool) -> Opt
 
 /// The metadata of a counterpart: the UID of its source is its name.
 fn counterpart(config: &Config, kind: Kind, origin: &Origin) -> ObjectMeta {
-    let written = Keys::of(config.flavor, kind).write(origin, config.layout);
+    let mut written = Keys::of(config.flavor, kind).write(origin, config.layout);
+    written.labels.extend(mark(config));
     let filled = |map: BTreeMap<String, String>| Some(map).filter(|map| !map.is_empty());
     ObjectMeta {
         name: Some(origin.uid.clone()),
@@ -110,6 +124,21 @@ fn counterpart(config: &Config, kind: Kind, origin: &Origin) -> ObjectMeta {
         annotations: filled(written.annotations),
         ..ObjectMeta::default()
     }
+}
+
+/// The label with the ID of the source cluster.
+fn mark(config: &Config) -> Option<(String, String)> {
+    Some((config.flavor.source_cluster_label(), config.source_cluster.clone()?))
+}
+
+/// The labels of a source object that its apinet object gets too. None of them can change what it is the counterpart of.
+fn copied_labels(config: &Config, metadata: &ObjectMeta) -> BTreeMap<String, String> {
+    if config.flavor == Flavor::Onmetal {
+        return BTreeMap::new();
+    }
+    let is_ours = |key: &str| key.split('/').next() == Some(config.flavor.names().origin);
+    let labels = metadata.labels.iter().flatten().filter(|(key, _)| !is_ours(key));
+    labels.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// The controller reference of an object that is deleted with its owner. The owner is as the API server has served it.
@@ -124,8 +153,9 @@ fn owned_by(flavor: Flavor, kind: &str, owner: &ObjectMeta) -> Option<Vec<OwnerR
     }])
 }
 
-/// Whether the observed metadata has all labels, annotations and owner references of the desired one.
-fn is_applied_metadata(desired: &ObjectMeta, observed: &ObjectMeta) -> bool {
+/// Whether the observed metadata has all labels, annotations and owner references of the desired one, and no other label that this
+/// program has applied.
+fn is_applied_metadata(config: &Config, desired: &ObjectMeta, observed: &ObjectMeta) -> bool {
     let has_all = |desired: &Option<BTreeMap<String, String>>,
                    observed: &Option<BTreeMap<String, String>>| {
         let observed = observed.as_ref();
@@ -135,4 +165,16 @@ fn is_applied_metadata(desired: &ObjectMeta, observed: &ObjectMeta) -> bool {
     has_all(&desired.labels, &observed.labels)
         && has_all(&desired.annotations, &observed.annotations)
         && desired.owner_references.iter().flatten().all(|owner| owners.contains(owner))
+        && applied_labels(config, observed)
+            .all(|key| desired.labels.as_ref().is_some_and(|labels| labels.contains_key(key)))
+}
+
+/// The keys of the labels that this program has applied, as far as a cache keeps `managedFields`.
+fn applied_labels<'a>(config: &Config, observed: &'a ObjectMeta) -> impl Iterator<Item = &'a str> {
+    let manager = config.flavor.names().field_manager.name();
+    let entries = observed.managed_fields.iter().flatten();
+    let own = entries.filter(move |entry| entry.manager.as_deref() == Some(manager));
+    let labels =
+        own.filter_map(|entry| entry.fields_v1.as_ref()?.0.pointer("/f:metadata/f:labels")?.as_object());
+    labels.flat_map(|labels| labels.keys()).filter_map(|key| key.strip_prefix("f:"))
 }

@@ -119,6 +119,10 @@ pub struct Problem {
     pub message: String,
 }
 
+/// A write that is sent after this moment; see [`Cache::written`].
+#[derive(Clone, Copy, Debug)]
+pub struct Writing(u64);
+
 type Events<K> = BoxStream<'static, Result<Event<K>, watcher::Error>>;
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
@@ -272,6 +276,8 @@ impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
             store: RwLock::new(Store::new(self.is_equal, self.indexes)),
             handlers: Mutex::default(),
             health: sync::watch::Sender::default(),
+            manager: self.manager,
+            trim: self.trim,
         });
         let keeper = watch::Keeper {
             watch: self.watch,
@@ -280,8 +286,6 @@ impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
             check: self.readiness.map(|readiness| readiness.check(&self.name)),
             name: self.name,
             api: self.api,
-            manager: self.manager,
-            trim: self.trim,
             metrics: self.metrics,
             shared: Arc::clone(&shared),
         };
@@ -325,6 +329,25 @@ impl<K: Resource + Clone + Send + Sync + 'static> Cache<K> {
     #[must_use]
     pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         self.shared.store().indexed(index, value)
+    }
+
+    /// To be called before a write whose response goes to [`Cache::written`].
+    #[must_use]
+    pub fn writing(&self) -> Writing {
+        Writing(self.shared.store().lists())
+    }
+
+    /// Puts the API server's response to a write of this process into the cache, so that the next reconciliation reads it although
+    /// the watch has not delivered it yet. Handlers get the change now, and not again from the watch. What the watch delivers
+    /// meanwhile of an older version is ignored. Does nothing where the watch has delivered the write already, or may have.
+    pub fn written(&self, Writing(lists): Writing, object: K) {
+        let object = self.shared.trimmed(object);
+        self.shared.change(|store| store.write(lists, object));
+    }
+
+    /// The same for an object that this process has deleted, and that has no finalizers.
+    pub fn deleted(&self, object: &K) {
+        self.shared.change(|store| store.write_deletion(object));
     }
 
     /// How many objects are cached.
@@ -373,6 +396,8 @@ struct Shared<K> {
     /// Locked while a change is applied and delivered: a handler that subscribes misses none and gets none twice.
     handlers: Mutex<Vec<Handler<K>>>,
     health: sync::watch::Sender<Health>,
+    manager: Option<FieldManager>,
+    trim: Box<dyn Fn(&mut K) + Send + Sync>,
 }
 
 impl<K> Shared<K> {
@@ -392,6 +417,16 @@ impl<K> Shared<K> {
         for change in &changes {
             handlers.iter().for_each(|handler| handler(change));
         }
+    }
+}
+
+impl<K: Resource> Shared<K> {
+    /// The object as it is cached.
+    fn trimmed(&self, mut object: K) -> K {
+        let fields = &mut object.meta_mut().managed_fields;
+        *fields = self.manager.and_then(|manager| manager.own(fields.take().unwrap_or_default()));
+        (self.trim)(&mut object);
+        object
     }
 }
 

@@ -5,7 +5,10 @@
 //!
 //! Events of one action on one object for one reason become a series of one Event within six minutes, with the text of the
 //! first. Where one object stands for many, action and reason name the second object ([`Action::related`],
-//! [`Reason::related`]). Required rights: `create` and `patch` on `events.k8s.io/events`.
+//! [`Reason::related`]). Required rights: `create` and `patch` on `events.k8s.io/events`; where these are missing, the same on
+//! core `events` are used.
+
+mod core;
 
 use std::{
     collections::HashSet,
@@ -22,6 +25,7 @@ use kube::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use self::core::CoreRecorder;
 use crate::{
     cluster::error_chain,
     metrics::{EventResult, Metrics},
@@ -54,7 +58,15 @@ pub struct Events {
     queue: mpsc::Sender<Message>,
     metrics: Metrics,
     reported: Arc<Mutex<HashSet<Reported>>>,
-    is_published: bool,
+    published: Published,
+}
+
+/// The log lines that are Events too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Published {
+    All,
+    Warnings,
+    None,
 }
 
 /// A problem as a person sees it: object, second object, reason and text.
@@ -79,7 +91,7 @@ impl Events {
         let reporter = Reporter { controller: names::field_manager(controller), instance: Some(instance) };
         let (queue, messages) = mpsc::channel(QUEUE);
         tokio::spawn(publish(messages, client, reporter, metrics.clone()));
-        Events { queue, metrics: metrics.clone(), reported: Arc::default(), is_published: true }
+        Events { queue, metrics: metrics.clone(), reported: Arc::default(), published: Published::All }
     }
 
     /// The same queue with reported problems of its own: for a controller that plans one object at a time, so that the problems
@@ -92,7 +104,14 @@ impl Events {
     /// The same log lines without Events, each of which is a write: for the rest of many actions of one kind.
     #[must_use]
     pub fn log_only(&self) -> Self {
-        Events { is_published: false, ..self.clone() }
+        Events { published: Published::None, ..self.clone() }
+    }
+
+    /// The same log lines with Events only for problems and for actions that failed: for a controller whose routine actions are
+    /// many.
+    #[must_use]
+    pub fn warnings_only(&self) -> Self {
+        Events { published: Published::Warnings, ..self.clone() }
     }
 
     /// Reports an action that succeeded: a log line at info and a Normal Event; a log line at warn and a Warning Event where
@@ -158,8 +177,9 @@ impl Events {
         note: String,
         (regarding, related): (&Regarding, Option<Related>),
     ) {
-        if !self.is_published {
-            return;
+        match (self.published, type_) {
+            (Published::All, _) | (Published::Warnings, EventType::Warning) => {}
+            _ => return,
         }
         let event = Event {
             type_,
@@ -196,7 +216,9 @@ async fn publish(
     reporter: Reporter,
     metrics: Metrics,
 ) {
-    let mut recorder = Recorder::new(client.clone(), reporter.clone());
+    let events = || Publisher::Events(Recorder::new(client.clone(), reporter.clone()));
+    let core = || Publisher::Core(CoreRecorder::new(client.clone(), reporter.clone()));
+    let mut publisher = events();
     let mut recorded = 0;
     while let Some(message) = messages.recv().await {
         let Publication { event, regarding } = match message {
@@ -209,19 +231,23 @@ async fn publish(
         };
         // The recorder keeps each Event for six minutes. A new one only begins new series.
         if recorded == RECORDED {
-            recorder = Recorder::new(client.clone(), reporter.clone());
+            publisher = match publisher {
+                Publisher::Events(_) => events(),
+                Publisher::Core(_) => core(),
+            };
             recorded = 0;
         }
         recorded += 1;
-        let attempt = async || match tokio::time::timeout(TIMEOUT, recorder.publish(&event, &regarding)).await
+        let mut published = publisher.publish(&event, &regarding).await;
+        if matches!((&publisher, &published), (Publisher::Events(_), Err(Failure { is_forbidden: true, .. })))
         {
-            Ok(result) => result.map_err(|error| (is_transient(&error), error_chain(&error))),
-            Err(_) => Err((true, format!("no response within {} s", TIMEOUT.as_secs()))),
-        };
-        let policy = ExponentialBuilder::default().with_min_delay(BACKOFF).with_max_times(RETRIES);
-        match attempt.retry(policy).when(|(transient, _)| *transient).await {
+            tracing::info!("events.k8s.io is forbidden; publishing core Events");
+            publisher = core();
+            published = publisher.publish(&event, &regarding).await;
+        }
+        match published {
             Ok(()) => metrics.event(EventResult::Published),
-            Err((_, error)) => {
+            Err(Failure { text: error, .. }) => {
                 metrics.event(EventResult::Failed);
                 let (kind, name) = (regarding.kind.as_deref(), regarding.name.as_deref());
                 tracing::warn!(reason = event.reason, kind, name, error, "an Event cannot be published");
@@ -230,11 +256,54 @@ async fn publish(
     }
 }
 
-/// Whether the same Event may be accepted later. A missing right is none of these.
-fn is_transient(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
-        _ => true,
+/// Why an Event is not published.
+struct Failure {
+    /// The same Event may be accepted later. A missing right is no such case.
+    is_transient: bool,
+    is_forbidden: bool,
+    text: String,
+}
+
+/// Writes Events of one of the APIs.
+enum Publisher {
+    Events(Recorder),
+    Core(CoreRecorder),
+}
+
+impl Publisher {
+    async fn publish(&self, event: &Event, regarding: &ObjectReference) -> Result<(), Failure> {
+        let attempt = async || {
+            let published = async {
+                match self {
+                    Publisher::Events(recorder) => recorder.publish(event, regarding).await,
+                    Publisher::Core(recorder) => recorder.publish(event, regarding).await,
+                }
+            };
+            match tokio::time::timeout(TIMEOUT, published).await {
+                Ok(result) => result.map_err(|error| Failure::of(&error)),
+                Err(_) => Err(Failure {
+                    is_transient: true,
+                    is_forbidden: false,
+                    text: format!("no response within {} s", TIMEOUT.as_secs()),
+                }),
+            }
+        };
+        let policy = ExponentialBuilder::default().with_min_delay(BACKOFF).with_max_times(RETRIES);
+        attempt.retry(policy).when(|failure| failure.is_transient).await
+    }
+}
+
+impl Failure {
+    fn of(error: &kube::Error) -> Failure {
+        let code = match error {
+            kube::Error::Api(status) => Some(status.code),
+            _ => None,
+        };
+        Failure {
+            is_transient: code.is_none_or(|code| code == 429 || code >= 500),
+            is_forbidden: code == Some(403),
+            text: error_chain(error),
+        }
     }
 }
 

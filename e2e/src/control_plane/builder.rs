@@ -123,12 +123,14 @@ impl Builder {
         let controllers = dir.file("controllers.kubeconfig");
         kubeconfig::write(&controllers, &url, Some(&ca), &kubeconfig::certificate_user(&identity))?;
 
+        let front_proxy = authority.client("front-proxy", daemons::FRONT_PROXY, None)?;
         let keys = Keys {
             ca: &ca,
             serving: &serving,
             tokens: &dir.file("tokens.csv"),
             service_account_key: &service_account_key,
             service_account_public: &service_account_public,
+            front_proxy: &front_proxy,
         };
         // One after the other, because a program retries only after a second if its server is not ready.
         let client = kubeconfig::client(&admin).await?;
@@ -145,7 +147,8 @@ impl Builder {
             let launch = daemons::controllers(&assets, &keys, &controllers, self.grace)?;
             Some(Daemon::start(launch.args(self.controller_flags.iter()))?)
         };
-        let own = Own { controllers, api_server, etcd, assets, authority, tokens };
+        let etcd_url = format!("http://127.0.0.1:{}", ports.etcd);
+        let own = Own { controllers, api_server, etcd, etcd_url, assets, authority, tokens };
         let cluster = Cluster { own: Some(own), url, kubeconfig: admin, files: AtomicU32::new(0), dir };
         let control_plane = ControlPlane { client, cluster: Arc::new(cluster) };
         if !self.without_controllers {

@@ -9,6 +9,9 @@ use super::assets::Assets;
 use super::pki::Identity;
 use crate::program::{Launch, free_port};
 
+/// The user of the aggregator.
+pub(super) const FRONT_PROXY: &str = "front-proxy-client";
+
 /// Loopback ports, chosen once, so that a restarted API server has the same address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
@@ -25,6 +28,8 @@ pub(super) struct Keys<'a> {
     pub(super) tokens: &'a Path,
     pub(super) service_account_key: &'a Path,
     pub(super) service_account_public: &'a Path,
+    /// Of the aggregator, to the API servers behind it.
+    pub(super) front_proxy: &'a Identity,
 }
 
 impl Ports {
@@ -76,6 +81,14 @@ pub(super) fn api_server(
         format!("--default-not-ready-toleration-seconds={}", eviction.as_secs()),
         format!("--default-unreachable-toleration-seconds={}", eviction.as_secs()),
         "--profiling=false".to_owned(),
+        // It publishes these values for the API servers behind it.
+        format!("--proxy-client-cert-file={}", keys.front_proxy.certificate.display()),
+        format!("--proxy-client-key-file={}", keys.front_proxy.key.display()),
+        format!("--requestheader-client-ca-file={}", keys.ca.display()),
+        format!("--requestheader-allowed-names={FRONT_PROXY}"),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
     ]))
 }
 

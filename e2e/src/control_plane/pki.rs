@@ -17,9 +17,11 @@ pub(super) struct Authority {
 
 /// A certificate and its key.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
-    pub(super) certificate: PathBuf,
-    pub(super) key: PathBuf,
+pub struct Identity {
+    /// PEM file.
+    pub certificate: PathBuf,
+    /// PEM file.
+    pub key: PathBuf,
 }
 
 impl Authority {

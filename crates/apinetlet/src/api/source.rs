@@ -1,6 +1,6 @@
 //! The kinds of the source cluster: `networking` and `ipam` of onmetal-api and ironcore.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{IpFamily, LocalRef, LocalUidRef, Port, kind, or_default};
@@ -134,6 +134,18 @@ pub struct NetworkInterface {
     pub status: NetworkInterfaceStatus,
 }
 kind!(NetworkInterface, "NetworkInterface", "networkinterfaces", networking);
+
+impl NetworkInterface {
+    /// The name of the VirtualIP that it references. An ephemeral one has its name.
+    #[must_use]
+    pub fn virtual_ip(&self) -> Option<&str> {
+        match self.spec.virtual_ip.as_ref()? {
+            VirtualIpSource { virtual_ip_ref: Some(reference), .. } => Some(&reference.name),
+            VirtualIpSource { ephemeral: Some(_), .. } => self.metadata.name.as_deref(),
+            VirtualIpSource { .. } => None,
+        }
+    }
+}
 
 /// The read part of the spec of a NetworkInterface. The MachinePool writes its addresses to the apinet NetworkInterface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -388,10 +400,9 @@ impl Prefix {
         self.spec.prefix.as_deref().filter(|_| self.status.phase == "Allocated")
     }
 
-    /// Whether the object with this UID controls it.
+    /// The object that controls it.
     #[must_use]
-    pub fn is_controlled_by(&self, uid: &str) -> bool {
-        let owners = self.metadata.owner_references.iter().flatten();
-        owners.into_iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
     }
 }

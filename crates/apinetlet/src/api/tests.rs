@@ -69,5 +69,5 @@ fn a_prefix_counts_once_it_is_allocated() {
     };
     assert_eq!(prefix(Some("Allocated")).allocated(), Some("10.0.0.0/24"));
     assert_eq!((prefix(Some("Pending")).allocated(), prefix(None).allocated()), (None, None));
-    assert!(prefix(None).is_controlled_by("owner") && !prefix(None).is_controlled_by("other"));
+    assert_eq!(prefix(None).controller().map(|owner| owner.uid.as_str()), Some("owner"));
 }

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
-    Act, Action, Desired, Plan, Reason, Status, counterpart, is_applied_metadata, live, outdated, owned_by,
-    regarding,
+    Act, Action, Desired, Plan, Reason, Status, copied_labels, counterpart, is_applied_metadata, live,
+    outdated, owned_by, regarding,
 };
 use crate::api::{IpFamily, LocalRef, apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
+use crate::origin::{Keys, Origin};
 use crate::provider_id::InterfaceId;
 
 /// A LoadBalancer and its neighbourhood.
@@ -55,9 +56,11 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             return plan;
         }
     };
-    let (selector, template) = instances(config, &metadata, observed.as_ref(), &destinations);
+    let (selector, template) = instances(config, &origin, observed.as_ref(), &destinations);
+    let mut labels = copied_labels(config, &source.metadata);
+    labels.extend(metadata.labels.clone().unwrap_or_default());
     let desired = apinet::LoadBalancer {
-        metadata: metadata.clone(),
+        metadata: ObjectMeta { labels: Some(labels), ..metadata.clone() },
         spec: apinet::LoadBalancerSpec {
             kind: source.spec.kind.clone(),
             network_ref: LocalRef { name: network.clone() },
@@ -67,7 +70,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             template,
         },
     };
-    if let Some(because) = outdated(observed.as_ref(), |observed| is_applied(&desired, observed)) {
+    if let Some(because) = outdated(observed.as_ref(), |observed| is_applied(config, &desired, observed)) {
         plan.step(Action::apply(&regarding, Desired::LoadBalancer(desired)), because);
     }
     let Some(observed) = observed else { return plan };
@@ -79,7 +82,8 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         destinations,
     };
     let is_applied = |one: &apinet::LoadBalancerRouting| {
-        is_applied_metadata(&routing.metadata, &one.metadata) && routing.destinations == one.destinations
+        is_applied_metadata(config, &routing.metadata, &one.metadata)
+            && routing.destinations == one.destinations
     };
     if let Some(because) = outdated(snapshot.counterpart_routing.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::LoadBalancerRouting(routing)), because);
@@ -141,11 +145,12 @@ fn destinations(config: &Config, snapshot: &Snapshot) -> Vec<apinet::Destination
 /// The selector is immutable. An observed one stays, because an older program may have selected by other labels.
 fn instances(
     config: &Config,
-    metadata: &ObjectMeta,
+    origin: &Origin,
     observed: Option<&apinet::LoadBalancer>,
     destinations: &[apinet::Destination],
 ) -> (apinet::MatchLabels, apinet::InstanceTemplate) {
-    let own = || apinet::MatchLabels { match_labels: metadata.labels.clone().unwrap_or_default() };
+    let written = Keys::of(config.flavor, Kind::LoadBalancer).write(origin, config.layout);
+    let own = || apinet::MatchLabels { match_labels: written.labels.clone() };
     let selector = observed.and_then(|observed| observed.spec.selector.clone()).unwrap_or_else(own);
     let nodes: BTreeSet<&str> =
         destinations.iter().filter_map(|one| Some(one.target_ref.as_ref()?.node_ref.name.as_str())).collect();
@@ -170,7 +175,7 @@ fn instances(
     let template = apinet::InstanceTemplate {
         metadata: apinet::TemplateMetadata {
             labels: selector.match_labels.clone(),
-            annotations: metadata.annotations.clone().unwrap_or_default(),
+            annotations: written.annotations.clone(),
         },
         spec: apinet::InstanceSpec { affinity: Some(affinity) },
     };
@@ -178,7 +183,7 @@ fn instances(
 }
 
 /// Whether the observed object has all desired values. An address that the API server has allocated is no difference.
-fn is_applied(desired: &apinet::LoadBalancer, observed: &apinet::LoadBalancer) -> bool {
+fn is_applied(config: &Config, desired: &apinet::LoadBalancer, observed: &apinet::LoadBalancer) -> bool {
     let (desired_ips, observed_ips) = (&desired.spec.ips, &observed.spec.ips);
     let has_ips = desired_ips.len() == observed_ips.len()
         && desired_ips.iter().all(|desired| {
@@ -189,7 +194,7 @@ fn is_applied(desired: &apinet::LoadBalancer, observed: &apinet::LoadBalancer) -
             })
         });
     let rest = apinet::LoadBalancerSpec { ips: observed_ips.clone(), ..desired.spec.clone() };
-    is_applied_metadata(&desired.metadata, &observed.metadata) && has_ips && rest == observed.spec
+    is_applied_metadata(config, &desired.metadata, &observed.metadata) && has_ips && rest == observed.spec
 }
 
 #[cfg(test)]

@@ -55,7 +55,8 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let is_applied = |observed: &apinet::NatGateway| {
         // The autoscaler owns the addresses.
         let without_addresses = apinet::NatGatewaySpec { ips: Vec::new(), ..observed.spec.clone() };
-        is_applied_metadata(&desired.metadata, &observed.metadata) && desired.spec == without_addresses
+        is_applied_metadata(config, &desired.metadata, &observed.metadata)
+            && desired.spec == without_addresses
     };
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), because);
@@ -72,7 +73,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         },
     };
     let is_applied = |one: &apinet::NatGatewayAutoscaler| {
-        is_applied_metadata(&autoscaler.metadata, &one.metadata) && autoscaler.spec == one.spec
+        is_applied_metadata(config, &autoscaler.metadata, &one.metadata) && autoscaler.spec == one.spec
     };
     if let Some(because) = outdated(snapshot.autoscaler.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NatGatewayAutoscaler(autoscaler)), because);

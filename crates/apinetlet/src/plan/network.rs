@@ -39,7 +39,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         ..apinet::Network::default()
     };
     let is_applied = |observed: &apinet::Network| {
-        is_applied_metadata(&desired.metadata, &observed.metadata)
+        is_applied_metadata(config, &desired.metadata, &observed.metadata)
             && desired.spec.peerings == observed.spec.peerings
     };
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
@@ -59,7 +59,9 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         let act = Act::SetProviderId(id.display(config.flavor).to_string());
         plan.step(Action::new(&regarding, act), Reason::NetworkAllocated);
     }
-    let status = source::NetworkStatus { state: "Available".to_owned(), peerings: peering_status(snapshot) };
+    let peerings =
+        if config.peering_status { peering_status(snapshot) } else { source.status.peerings.clone() };
+    let status = source::NetworkStatus { state: "Available".to_owned(), peerings };
     if status != source.status {
         plan.step(Action::new(&regarding, Act::SetStatus(Status::Network(status))), Reason::StatusOutdated);
     }

@@ -3,18 +3,18 @@
 //! The MachinePool creates the apinet object and writes the provider ID. This program claims the object by metadata that names the
 //! source object. It never takes a claim of another source object away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::plan::Step;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::{Action, Plan, Reason, Status, is_managed, regarding};
+use super::{Action, Plan, Reason, Status, copied_labels, is_managed, mark, regarding};
 use crate::api::{IpFamily, apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
-use crate::origin::{Keys, Origin};
-use crate::plan::steps::{Act, Configuration, InterfaceRef, VersionedName};
+use crate::origin::{Keys, Origin, Written};
+use crate::plan::steps::{Act, Configuration, InterfaceRef, MetadataPatch, VersionedName};
 use crate::provider_id::InterfaceId;
 
 const KIND: Kind = Kind::NetworkInterface;
@@ -54,7 +54,8 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan {
     if source.metadata.deletion_timestamp.is_some() {
         if has_finalizer {
             release_all(config, snapshot, &origin, &mut plan);
-            plan.step(Action::new(&regarding, Act::RemoveFinalizer(finalizer)), Reason::SourceDeleted);
+            let act = Act::RemoveFinalizer { finalizer, gone: None };
+            plan.step(Action::new(&regarding, act), Reason::SourceDeleted);
         }
         return plan;
     }
@@ -83,7 +84,7 @@ fn release_all(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut
     let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
     for interface in &snapshot.interfaces {
         if let Claim::Own = claim_of(config, interface, origin) {
-            let act = Act::Release(reference(&interface.metadata));
+            let act = release(config, &interface.metadata);
             plan.step(Action::new(&regarding, act), Reason::SourceDeleted);
         }
     }
@@ -111,18 +112,10 @@ fn claim_of_virtual_ip(virtual_ip: &source::VirtualIp, origin: &Origin) -> Claim
     }
 }
 
-/// The name of the VirtualIP that the source object references. An ephemeral one has the name of its NetworkInterface.
-fn referenced<'a>(snapshot: &'a Snapshot, origin: &'a Origin) -> Option<&'a str> {
-    match snapshot.source.spec.virtual_ip.as_ref()? {
-        source::VirtualIpSource { virtual_ip_ref: Some(reference), .. } => Some(&reference.name),
-        source::VirtualIpSource { ephemeral, .. } => ephemeral.map(|_| origin.name.as_str()),
-    }
-}
-
 /// Claims the referenced VirtualIP. Returns its address, if it has one.
 fn claim_virtual_ip(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) -> Vec<String> {
     let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
-    let Some(name) = referenced(snapshot, origin) else { return Vec::new() };
+    let Some(name) = snapshot.source.virtual_ip() else { return Vec::new() };
     let is_referenced = |one: &&source::VirtualIp| one.metadata.name.as_deref() == Some(name);
     let Some(virtual_ip) = snapshot.virtual_ips.iter().find(is_referenced) else { return Vec::new() };
     match claim_of_virtual_ip(virtual_ip, origin) {
@@ -143,7 +136,7 @@ fn claim_virtual_ip(config: &Config, snapshot: &Snapshot, origin: &Origin, plan:
 /// Releases the VirtualIPs that the source object has claimed and does not reference any more.
 fn release_virtual_ips(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) {
     let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
-    let referenced = referenced(snapshot, origin);
+    let referenced = snapshot.source.virtual_ip();
     for virtual_ip in &snapshot.virtual_ips {
         let is_own = matches!(claim_of_virtual_ip(virtual_ip, origin), Claim::Own);
         if is_own && virtual_ip.metadata.name.as_deref() != referenced {
@@ -175,7 +168,7 @@ fn interface<'a>(
     // First of all, because two interfaces cannot have one public address.
     for interface in snapshot.interfaces.iter().filter(|one| !is_named(&one.metadata)) {
         if let Claim::Own = claim_of(config, interface, origin) {
-            let act = Act::Release(reference(&interface.metadata));
+            let act = release(config, &interface.metadata);
             plan.step(Action::new(&regarding, act), Reason::NotReferenced);
         }
     }
@@ -184,15 +177,17 @@ fn interface<'a>(
     let desired = configuration(snapshot, interface, addresses);
     match claim_of(config, interface, origin) {
         Claim::Own => {
-            if desired != current(interface) {
-                let act = Act::Configure(reference(metadata), desired);
+            let changes = metadata_patch(config, &snapshot.source.metadata, origin, metadata);
+            if desired != current(interface) || !changes.is_empty() {
+                let act = Act::Configure(reference(metadata), changes, desired);
                 plan.step(Action::new(&regarding, act), Reason::ConfigurationOutdated);
             }
             Some(interface)
         }
         Claim::Free if metadata.deletion_timestamp.is_some() => None,
         Claim::Free => {
-            let act = Act::Claim(reference(metadata), desired);
+            let changes = metadata_patch(config, &snapshot.source.metadata, origin, metadata);
+            let act = Act::Claim(reference(metadata), changes, desired);
             plan.step(Action::new(&regarding, act), Reason::Referenced);
             Some(interface)
         }
@@ -202,6 +197,68 @@ fn interface<'a>(
             None
         }
     }
+}
+
+/// The labels and annotations with which the object names the source object, and the labels that it gets from it. A label that
+/// another program has set to another value stays.
+fn metadata_patch(
+    config: &Config,
+    source: &ObjectMeta,
+    origin: &Origin,
+    observed: &ObjectMeta,
+) -> MetadataPatch {
+    let keys = Keys::of(config.flavor, KIND);
+    let Written { mut labels, mut annotations } = keys.write(origin, config.layout);
+    labels.extend(mark(config));
+    let copied_before = copied(config, observed);
+    let value = |key: &String| observed.labels.as_ref().and_then(|labels| labels.get(key));
+    let mut copied = copied_labels(config, source);
+    copied.retain(|key, new| copied_before.contains(key) || value(key).is_none_or(|value| value == new));
+    if !copied.is_empty() {
+        let keys: Vec<&str> = copied.keys().map(String::as_str).collect();
+        annotations.insert(config.flavor.copied_labels_annotation(), keys.join(","));
+    }
+    labels.extend(copied);
+    let ours = [keys.name, config.flavor.copied_labels_annotation()];
+    MetadataPatch {
+        labels: changes(labels, observed.labels.as_ref(), copied_before.iter().chain(ours.first())),
+        annotations: changes(annotations, observed.annotations.as_ref(), ours.iter()),
+    }
+}
+
+/// The keys of the labels that the object has from its source object.
+fn copied(config: &Config, observed: &ObjectMeta) -> BTreeSet<String> {
+    let annotations = observed.annotations.as_ref();
+    let text = annotations.and_then(|all| all.get(&config.flavor.copied_labels_annotation()));
+    text.into_iter().flat_map(|text| text.split(',')).map(str::to_owned).collect()
+}
+
+/// The differences to the observed map. Those of `ours` that are not desired are removed.
+fn changes<'a>(
+    desired: BTreeMap<String, String>,
+    observed: Option<&BTreeMap<String, String>>,
+    ours: impl Iterator<Item = &'a String>,
+) -> BTreeMap<String, Option<String>> {
+    let none = BTreeMap::new();
+    let observed = observed.unwrap_or(&none);
+    let removed = ours.filter(|key| observed.contains_key(*key) && !desired.contains_key(*key));
+    let removed: Vec<_> = removed.map(|key| (key.clone(), None)).collect();
+    let written = desired.into_iter().filter(|(key, value)| observed.get(key) != Some(value));
+    written.map(|(key, value)| (key, Some(value))).chain(removed).collect()
+}
+
+/// Removes all that [`metadata_patch`] has written.
+pub fn release(config: &Config, observed: &ObjectMeta) -> Act {
+    let keys = Keys::of(config.flavor, KIND);
+    let label = config.flavor.source_cluster_label();
+    let copied = copied(config, observed);
+    let ours = [&keys.uid, &keys.namespace, &keys.name, &label].into_iter().chain(&copied);
+    let annotations = [&keys.name, &config.flavor.copied_labels_annotation()];
+    let changes = MetadataPatch {
+        labels: changes(BTreeMap::new(), observed.labels.as_ref(), ours),
+        annotations: changes(BTreeMap::new(), observed.annotations.as_ref(), annotations.into_iter()),
+    };
+    Act::Release(reference(observed), changes)
 }
 
 fn current(interface: &apinet::NetworkInterface) -> Configuration {

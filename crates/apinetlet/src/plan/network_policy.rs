@@ -62,7 +62,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         },
     };
     let is_applied = |observed: &NetworkPolicy| {
-        is_applied_metadata(&desired.metadata, &observed.metadata) && desired.spec == observed.spec
+        is_applied_metadata(config, &desired.metadata, &observed.metadata) && desired.spec == observed.spec
     };
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), because);
@@ -81,7 +81,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     };
     let is_applied = |one: &NetworkPolicyRule| {
         let metadata = one.metadata.clone();
-        is_applied_metadata(&rule.metadata, &metadata)
+        is_applied_metadata(config, &rule.metadata, &metadata)
             && NetworkPolicyRule { metadata, ..rule.clone() } == *one
     };
     if let Some(because) = outdated(snapshot.rule.as_ref(), is_applied) {

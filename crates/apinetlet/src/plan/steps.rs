@@ -1,5 +1,6 @@
 //! The words of a plan.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use common::plan::{self, Regarding, Related};
@@ -28,8 +29,13 @@ pub struct Action {
 pub enum Act {
     /// Adds a finalizer to the source object.
     AddFinalizer(String),
-    /// Removes it. The counterpart must be gone, as a read from the API server shows.
-    RemoveFinalizer(String),
+    /// Removes it.
+    RemoveFinalizer {
+        /// The finalizer.
+        finalizer: String,
+        /// metadata.name of a counterpart that must be gone, as a read from the API server shows.
+        gone: Option<String>,
+    },
     /// Applies an object of the apinet cluster.
     Apply(Box<Desired>),
     /// Deletes a counterpart, if it still has this UID.
@@ -46,11 +52,11 @@ pub enum Act {
     /// Writes the status of the source object.
     SetStatus(Status),
     /// Writes the metadata of an apinet NetworkInterface so that it names the source object, and its configuration.
-    Claim(InterfaceRef, Configuration),
-    /// Writes the configuration of a claimed apinet NetworkInterface.
-    Configure(InterfaceRef, Configuration),
+    Claim(InterfaceRef, MetadataPatch, Configuration),
+    /// Writes metadata and configuration of a claimed apinet NetworkInterface.
+    Configure(InterfaceRef, MetadataPatch, Configuration),
     /// Removes that metadata, the public addresses and the prefixes of an apinet NetworkInterface.
-    Release(InterfaceRef),
+    Release(InterfaceRef, MetadataPatch),
     /// Sets `spec.targetRef` of a VirtualIP to the source object.
     ClaimVirtualIp(VersionedName),
     /// Removes `spec.targetRef` of a VirtualIP.
@@ -67,6 +73,25 @@ pub struct InterfaceRef {
     pub uid: String,
     /// metadata.resourceVersion
     pub resource_version: String,
+}
+
+/// Labels and annotations to write; None removes one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MetadataPatch {
+    /// Labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Annotations.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, Option<String>>,
+}
+
+impl MetadataPatch {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.annotations.is_empty()
+    }
 }
 
 /// The fields of an apinet NetworkInterface that this program writes.
@@ -152,7 +177,7 @@ impl fmt::Display for Action {
         let source = &self.source;
         match &self.act {
             Act::AddFinalizer(name) => write!(f, "add finalizer {name} to {source}"),
-            Act::RemoveFinalizer(name) => write!(f, "remove finalizer {name} from {source}"),
+            Act::RemoveFinalizer { finalizer, .. } => write!(f, "remove finalizer {finalizer} from {source}"),
             Act::Apply(desired) => {
                 let (kind, name) = desired.kind_and_name();
                 write!(f, "apply apinet {kind} {name} of {source}")
@@ -160,9 +185,11 @@ impl fmt::Display for Action {
             Act::Delete { name, .. } => write!(f, "delete the apinet object {name} of {source}"),
             Act::SetProviderId(id) => write!(f, "set providerID of {source} to {id}"),
             Act::SetStatus(_) => write!(f, "update the status of {source}"),
-            Act::Claim(one, _) => write!(f, "claim apinet NetworkInterface {} for {source}", one.name),
-            Act::Configure(one, _) => write!(f, "configure apinet NetworkInterface {} of {source}", one.name),
-            Act::Release(one) => write!(f, "release apinet NetworkInterface {} of {source}", one.name),
+            Act::Claim(one, ..) => write!(f, "claim apinet NetworkInterface {} for {source}", one.name),
+            Act::Configure(one, ..) => {
+                write!(f, "configure apinet NetworkInterface {} of {source}", one.name)
+            }
+            Act::Release(one, _) => write!(f, "release apinet NetworkInterface {} of {source}", one.name),
             Act::ClaimVirtualIp(one) => write!(f, "claim VirtualIP {} for {source}", one.name),
             Act::ReleaseVirtualIp(one) => write!(f, "release VirtualIP {} of {source}", one.name),
         }
@@ -175,14 +202,14 @@ impl plan::Action for Action {
     fn name(&self) -> &'static str {
         match &self.act {
             Act::AddFinalizer(_) => "AddFinalizer",
-            Act::RemoveFinalizer(_) => "RemoveFinalizer",
+            Act::RemoveFinalizer { .. } => "RemoveFinalizer",
             Act::Apply(_) => "Apply",
             Act::Delete { .. } => "Delete",
             Act::SetProviderId(_) => "SetProviderID",
             Act::SetStatus(_) => "UpdateStatus",
             Act::Claim(..) => "ClaimNetworkInterface",
             Act::Configure(..) => "ConfigureNetworkInterface",
-            Act::Release(_) => "ReleaseNetworkInterface",
+            Act::Release(..) => "ReleaseNetworkInterface",
             Act::ClaimVirtualIp(_) => "ClaimVirtualIP",
             Act::ReleaseVirtualIp(_) => "ReleaseVirtualIP",
         }
@@ -195,7 +222,7 @@ impl plan::Action for Action {
     fn related(&self) -> Option<Related> {
         let (kind, name) = match &self.act {
             Act::Apply(desired) => desired.kind_and_name(),
-            Act::Claim(one, _) | Act::Configure(one, _) | Act::Release(one) => {
+            Act::Claim(one, ..) | Act::Configure(one, ..) | Act::Release(one, _) => {
                 ("NetworkInterface", one.name.as_str())
             }
             _ => return None,
@@ -236,7 +263,7 @@ pub enum Reason {
     #[error("the source object does not reference it any more")]
     NotReferenced,
     /// An interface is configured.
-    #[error("public addresses, prefixes or NAT gateways differ")]
+    #[error("labels, public addresses, prefixes or NAT gateways differ")]
     ConfigurationOutdated,
     /// The network of the object is missing.
     #[error("Network {0} does not exist in this namespace; create it, or correct networkRef")]
@@ -256,6 +283,9 @@ pub enum Reason {
     /// The VirtualIP belongs to another interface.
     #[error("VirtualIP {0} is claimed by NetworkInterface {1}")]
     VirtualIpTaken(String, String),
+    /// An apinet object is deleted or released.
+    #[error("{0} does not exist any more")]
+    SourceGone(String),
 }
 
 impl plan::Reason for Reason {
@@ -277,6 +307,7 @@ impl plan::Reason for Reason {
             Reason::InterfaceTaken(..) => "InterfaceTaken",
             Reason::ProviderIdInvalid(_) => "ProviderIDInvalid",
             Reason::VirtualIpTaken(..) => "VirtualIPTaken",
+            Reason::SourceGone(_) => "SourceGone",
         }
     }
 }

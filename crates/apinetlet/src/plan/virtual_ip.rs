@@ -36,7 +36,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         spec: apinet::IpSpec { kind: "Public".to_owned(), ip_family: Some(family), ip: None },
     };
     let is_applied = |observed: &apinet::Ip| {
-        is_applied_metadata(&desired.metadata, &observed.metadata)
+        is_applied_metadata(config, &desired.metadata, &observed.metadata)
             && desired.spec.kind == observed.spec.kind
             && desired.spec.ip_family == observed.spec.ip_family
     };

@@ -1,7 +1,7 @@
 //! The cached objects and their indexes: a pure type.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     mem,
     sync::Arc,
 };
@@ -47,12 +47,26 @@ pub(super) struct Store<K> {
     indexes: Vec<Index<K>>,
     /// The objects of a list that is not complete yet.
     listed: HashMap<ObjectKey, Arc<K>>,
+    /// The objects of [`Store::write`] that the watch has not delivered yet. What it delivers of them meanwhile may be older.
+    written: HashSet<ObjectKey>,
+    /// The newest version that the watch has delivered since the last list began.
+    delivered: u64,
+    /// How many lists have begun.
+    lists: u64,
     is_equal: fn(&K, &K) -> bool,
 }
 
 impl<K> Store<K> {
     pub fn new(is_equal: fn(&K, &K) -> bool, indexes: Vec<Index<K>>) -> Self {
-        Store { objects: HashMap::new(), indexes, listed: HashMap::new(), is_equal }
+        Store {
+            objects: HashMap::new(),
+            indexes,
+            listed: HashMap::new(),
+            written: HashSet::new(),
+            delivered: 0,
+            lists: 0,
+            is_equal,
+        }
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
@@ -75,9 +89,17 @@ impl<K> Store<K> {
 }
 
 impl<K: Resource + Clone> Store<K> {
-    /// A list begins; one that was not completed is forgotten.
+    /// How many lists have begun.
+    pub fn lists(&self) -> u64 {
+        self.lists
+    }
+
+    /// A list begins; one that was not completed is forgotten. It contains every write that was before it.
     pub fn list_begins(&mut self) {
         self.listed.clear();
+        self.written.clear();
+        self.delivered = 0;
+        self.lists += 1;
     }
 
     /// One object of the list. What is cached stays visible until the list is complete.
@@ -93,7 +115,15 @@ impl<K: Resource + Clone> Store<K> {
 
     /// The list is complete: what it does not have is gone.
     pub fn list_ends(&mut self) -> Vec<Change<K>> {
-        let listed = mem::take(&mut self.listed);
+        let mut listed = mem::take(&mut self.listed);
+        // The list may be from before these writes.
+        for key in &self.written {
+            match (self.objects.get(key), listed.get(key)) {
+                (Some(written), Some(object)) if !is_newer(&**written, &**object) => {}
+                (Some(written), _) => drop(listed.insert(key.clone(), Arc::clone(written))),
+                (None, _) => {}
+            }
+        }
         let gone: Vec<ObjectKey> =
             self.objects.keys().filter(|key| !listed.contains_key(key)).cloned().collect();
         let mut changes: Vec<Change<K>> = gone.iter().filter_map(|key| self.remove(key)).collect();
@@ -103,12 +133,59 @@ impl<K: Resource + Clone> Store<K> {
         changes
     }
 
+    /// The watch delivers an object.
     pub fn apply(&mut self, object: K) -> Vec<Change<K>> {
-        self.put(ObjectKey::of(&object), Arc::new(object))
+        let key = ObjectKey::of(&object);
+        self.delivered = self.delivered.max(version(&object).unwrap_or_default());
+        if self.is_before_write(&key, &object) {
+            return Vec::new();
+        }
+        self.put(key, Arc::new(object))
     }
 
+    /// The watch delivers a deletion, with the last state of the object.
     pub fn delete(&mut self, object: &K) -> Vec<Change<K>> {
-        self.remove(&ObjectKey::of(object)).into_iter().collect()
+        let key = ObjectKey::of(object);
+        self.delivered = self.delivered.max(version(object).unwrap_or_default());
+        if self.is_before_write(&key, object) {
+            return Vec::new();
+        }
+        self.remove(&key).into_iter().collect()
+    }
+
+    /// The response to a write of this process, which was sent when so many lists had begun. It is ignored if the watch or a later
+    /// list may have delivered what came after it, even its deletion.
+    pub fn write(&mut self, lists: u64, object: K) -> Vec<Change<K>> {
+        let key = ObjectKey::of(&object);
+        let is_delivered = version(&object).is_none_or(|version| version <= self.delivered);
+        let is_outdated = self.objects.get(&key).is_some_and(|old| !is_newer(&object, &**old));
+        if lists != self.lists || is_delivered || is_outdated {
+            return Vec::new();
+        }
+        self.written.insert(key.clone());
+        self.put(key, Arc::new(object))
+    }
+
+    /// The object was deleted by this process.
+    pub fn write_deletion(&mut self, object: &K) -> Vec<Change<K>> {
+        let key = ObjectKey::of(object);
+        let is_same = |old: &Arc<K>| old.meta().uid == object.meta().uid;
+        if !self.objects.get(&key).is_some_and(is_same) {
+            return Vec::new();
+        }
+        self.written.remove(&key);
+        self.remove(&key).into_iter().collect()
+    }
+
+    /// Whether a delivered object is older than the cached one, which this process has written. The first delivered object that is
+    /// not ends this.
+    fn is_before_write(&mut self, key: &ObjectKey, delivered: &K) -> bool {
+        let is_before = self.written.contains(key)
+            && self.objects.get(key).is_some_and(|written| is_newer(&**written, delivered));
+        if !is_before {
+            self.written.remove(key);
+        }
+        is_before
     }
 
     fn put(&mut self, key: ObjectKey, new: Arc<K>) -> Vec<Change<K>> {
@@ -147,4 +224,15 @@ impl<K: Resource + Clone> Store<K> {
 fn is_version<K: Resource>(a: &K, b: &K) -> bool {
     let (a, b) = (a.meta(), b.meta());
     a.uid == b.uid && a.resource_version.is_some() && a.resource_version == b.resource_version
+}
+
+/// The resourceVersion as a number. Versions of one kind are ordered: client-go's mutation cache relies on it, and Kubernetes
+/// guarantees it since 1.35 (KEP-5504).
+fn version<K: Resource>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_ref()?.parse().ok()
+}
+
+/// Whether `a` is a newer version than `b`.
+fn is_newer<K: Resource>(a: &K, b: &K) -> bool {
+    version(a).zip(version(b)).is_some_and(|(a, b)| a > b)
 }

@@ -506,3 +506,122 @@ fn an_index_gives_what_a_scan_gives() {
         }
     }
 }
+
+/// Histories of one object, which this process and others write, with lists and responses at any time: the cached version goes back
+/// at most with a list, and in the end the cache has what the server has.
+#[test]
+fn a_write_is_cached_at_once_and_no_older_version_replaces_it() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..5000 {
+        let mut history = History::default();
+        for step in 0..24 {
+            history.step(&mut random, step < 16);
+        }
+        history.end();
+    }
+}
+
+struct History {
+    /// Each version of the server: the object, or None after its deletion.
+    versions: Vec<Option<Node>>,
+    store: Store<Node>,
+    /// The version that the watch has delivered last.
+    delivered: usize,
+    /// The write whose response has not arrived, and the number of lists before it.
+    response: Option<(u64, usize)>,
+    /// The version that the list shows.
+    list: Option<usize>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        let store = Store::new(|a: &Node, b| a == b, Vec::new());
+        History { versions: vec![None], store, delivered: 0, response: None, list: None }
+    }
+}
+
+impl History {
+    fn cached(&self) -> Option<usize> {
+        self.store.list().first()?.metadata.resource_version.as_ref()?.parse().ok()
+    }
+
+    fn step(&mut self, random: &mut fastrand::Rng, may_write: bool) {
+        let before = self.cached();
+        let mut may_go_back = false;
+        match random.u8(..6) {
+            0 | 1 if may_write => self.write(random),
+            2 => self.respond(),
+            3 if self.list.is_none() => {
+                self.store.list_begins();
+                self.list = Some(self.versions.len() - 1);
+            }
+            4 if self.list.is_some() => {
+                self.end_list();
+                may_go_back = true;
+            }
+            _ if self.list.is_none() => self.deliver(),
+            _ => {}
+        }
+        let is_older = before.zip(self.cached()).is_some_and(|(before, now)| now < before);
+        assert!(!is_older || may_go_back, "{before:?} to {:?}: {:?}", self.cached(), self.versions);
+    }
+
+    /// Of this process, if it has no other one under way, or of another process.
+    fn write(&mut self, random: &mut fastrand::Rng) {
+        let version = self.versions.len();
+        let uid = match self.versions.last().unwrap() {
+            Some(_) if random.u8(..4) == 0 => return self.versions.push(None),
+            Some(last) => last.metadata.uid.clone(),
+            None => Some(version.to_string()),
+        };
+        let mut node = Node::default();
+        node.metadata.name = Some("a".into());
+        node.metadata.uid = uid;
+        node.metadata.resource_version = Some(version.to_string());
+        self.versions.push(Some(node));
+        if self.response.is_none() && random.bool() {
+            self.response = Some((self.store.lists(), version));
+        }
+    }
+
+    fn respond(&mut self) {
+        let Some((lists, version)) = self.response.take() else { return };
+        self.store.write(lists, self.versions[version].clone().unwrap());
+        let is_cached = self.cached() >= Some(version);
+        assert!(is_cached || self.delivered > version || lists != self.store.lists(), "{:?}", self.versions);
+    }
+
+    fn end_list(&mut self) {
+        let version = self.list.take().unwrap();
+        self.versions[version].iter().for_each(|object| self.store.list_has(object.clone()));
+        self.store.list_ends();
+        self.delivered = version;
+    }
+
+    fn deliver(&mut self) {
+        let Some(next) = self.versions.get(self.delivered + 1) else { return };
+        match (next, &self.versions[self.delivered]) {
+            (Some(object), _) => drop(self.store.apply(object.clone())),
+            (None, Some(last)) => {
+                let mut last = last.clone();
+                last.metadata.resource_version = Some((self.delivered + 1).to_string());
+                self.store.delete(&last);
+            }
+            (None, None) => unreachable!("a missing object is not deleted"),
+        }
+        self.delivered += 1;
+    }
+
+    /// Everything arrives.
+    fn end(mut self) {
+        self.respond();
+        if self.list.is_some() {
+            self.end_list();
+        }
+        while self.delivered + 1 < self.versions.len() {
+            self.deliver();
+        }
+        let cached = self.store.list().first().map(|one| (**one).clone());
+        assert_eq!(cached, *self.versions.last().unwrap(), "{:?}", self.versions);
+    }
+}

@@ -14,7 +14,7 @@ use kube::{
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Events, Problem, Shared};
-use crate::{apply::FieldManager, metrics::Metrics, readiness::Check};
+use crate::{metrics::Metrics, readiness::Check};
 
 /// A watch that was restarted and is silent for so long was accepted: a refusal or a missing response is an error after
 /// 9 s, and after the client's three retries a few more. An accepted watch may be silent for hours.
@@ -33,8 +33,6 @@ pub(super) struct Keeper<K> {
     pub kind: String,
     pub name: String,
     pub api: &'static str,
-    pub manager: Option<FieldManager>,
-    pub trim: Box<dyn Fn(&mut K) + Send + Sync>,
     pub check: Option<Check>,
     pub metrics: Metrics,
     pub shared: Arc<Shared<K>>,
@@ -120,12 +118,7 @@ impl<K: Resource + Clone> Keeper<K> {
     }
 
     fn take(&self, event: Event<K>) {
-        let trimmed = |mut object: K| {
-            let fields = &mut object.meta_mut().managed_fields;
-            *fields = self.manager.and_then(|manager| manager.own(fields.take().unwrap_or_default()));
-            (self.trim)(&mut object);
-            object
-        };
+        let trimmed = |object| self.shared.trimmed(object);
         match event {
             Event::Init => {
                 return self.shared.change(|store| {

@@ -224,8 +224,37 @@ async fn without_rights_for_events_a_problem_is_published_and_logged_once() {
         events.found(&[problem("a", "bad label")]);
         events.drain(LIMIT).await;
     }
-    assert_eq!(seen.lock().unwrap().len(), 1, "it is refused each time");
+    let seen = seen.lock().unwrap();
+    let paths: Vec<&str> = seen.iter().map(|(_, path, _)| path.as_str()).collect();
+    assert_eq!(
+        paths,
+        ["/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/namespaces/default/events"],
+        "once for each API"
+    );
     assert_eq!(counted(&events, "failed"), 1);
+}
+
+#[tokio::test]
+async fn where_events_k8s_io_is_forbidden_core_events_are_published_and_counted_up() {
+    let (events, seen) = env(|count| if count == 1 { 403 } else { 201 });
+    let step = Step { action: Annotate, because: Because("the label has no annotation") };
+    events.done(&step);
+    events.done(&step);
+    events.failed(&step, &std::io::Error::other("boom"));
+    events.drain(LIMIT).await;
+    let seen = seen.lock().unwrap();
+    let requests: Vec<_> = seen.iter().map(|(method, path, _)| (method.clone(), path.as_str())).collect();
+    let core = "/api/v1/namespaces/default/events";
+    let name = seen[1].2["metadata"]["name"].as_str().unwrap();
+    assert_eq!(requests[1..3], [(Method::POST, core), (Method::PATCH, format!("{core}/{name}").as_str())]);
+    assert_eq!(requests[3], (Method::POST, core));
+    let first = &seen[1].2;
+    assert_eq!((&first["reason"], &first["type"]), (&json!("LabelMissing"), &json!("Normal")));
+    assert_eq!(first["involvedObject"]["name"], "node-1");
+    assert_eq!(first["message"], "annotate Node node-1: the label has no annotation");
+    assert_eq!(seen[2].2["count"], 2);
+    assert_eq!(seen[3].2["type"], "Warning");
+    assert_eq!(counted(&events, "published"), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -129,13 +129,13 @@ impl State {
         let write = |act: &Act| {
             let of = |reference: &InterfaceRef| Object::Interface(reference.uid.parse().unwrap());
             let (object, holder, has_address) = match act {
-                Act::Claim(one, desired) | Act::Configure(one, desired) => {
+                Act::Claim(one, _, desired) | Act::Configure(one, _, desired) => {
                     (of(one), Some(number), !desired.public_ips.is_empty())
                 }
-                Act::Release(one) => (of(one), None, false),
+                Act::Release(one, _) => (of(one), None, false),
                 Act::ClaimVirtualIp(_) => (Object::VirtualIp, Some(number), false),
                 Act::ReleaseVirtualIp(_) => (Object::VirtualIp, None, false),
-                Act::RemoveFinalizer(_) => (Object::Source, None, false),
+                Act::RemoveFinalizer { .. } => (Object::Source, None, false),
                 other => unreachable!("{other:?}"),
             };
             Write { object, becomes: Interface { holder, has_address }, is_outdated: false }

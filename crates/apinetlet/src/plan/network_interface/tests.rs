@@ -61,7 +61,7 @@ fn a_free_interface_is_claimed_and_configured_in_one_write() {
     };
     let first = plan(&config(), &snapshot, NOW);
     assert_eq!(acts(&first), ["ClaimVirtualIP", "ClaimNetworkInterface"]);
-    let Act::Claim(reference, configuration) = first.steps[1].action.act.clone() else { unreachable!() };
+    let Act::Claim(reference, _, configuration) = first.steps[1].action.act.clone() else { unreachable!() };
     assert_eq!((reference.name.as_str(), reference.resource_version.as_str()), ("apinet-i1", "7"));
     assert_eq!(
         serde_json::to_value(&configuration).unwrap(),

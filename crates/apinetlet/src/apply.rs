@@ -1,0 +1,257 @@
+//! Executes actions. The API server's response to each write goes into the caches, and the next plan reads it there.
+//!
+//! * Objects of the apinet cluster are applied on the server's side, by force: this program owns the fields that it applies.
+//! * All else is a JSON merge patch with the resourceVersion that was read: a lost update is impossible, and aggregated API servers
+//!   and CRDs serve it alike.
+
+use common::apply::FieldManager;
+use common::cache::{Cache, ObjectKey};
+use kube::Resource;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::{Map, Value, json};
+
+use crate::api::{ApiNetKind, LocalUidRef};
+use crate::caches::{Caches, PolicyCaches};
+use crate::clusters::{ApiNet, Source};
+use crate::config::Config;
+use crate::error::Error;
+use crate::mapping::Mapping;
+use crate::plan::steps::{Configuration, InterfaceRef, MetadataPatch, VersionedName};
+use crate::plan::{Act, Desired, Status};
+
+/// The clients and caches of both clusters.
+pub struct Apply {
+    /// Names and namespace.
+    pub config: Config,
+    /// The source cluster.
+    pub source: Source,
+    /// The apinet cluster.
+    pub apinet: ApiNet,
+    /// Both get the responses.
+    pub caches: Caches,
+}
+
+impl Apply {
+    /// Executes an action of the source object with this key. The caller has asked for the leadership.
+    ///
+    /// # Errors
+    /// [`Error::Outdated`] if the object was changed or deleted since it was read, and other errors of the API server.
+    pub async fn run<M: Mapping>(&self, key: &ObjectKey, act: &Act) -> Result<(), Error> {
+        match act {
+            Act::AddFinalizer(name) => self.set_finalizers::<M>(key, |all| all.push(name.clone())).await,
+            Act::RemoveFinalizer { finalizer, gone } => {
+                if let (Some(name), Some(cache)) = (gone, M::counterparts(&self.caches)) {
+                    self.check_gone(cache, name).await?;
+                }
+                self.set_finalizers::<M>(key, |all| all.retain(|one| one != finalizer)).await
+            }
+            Act::Apply(desired) => self.apply(desired).await,
+            Act::Delete { name, uid, .. } => match M::counterparts(&self.caches) {
+                Some(cache) => self.delete(cache, name, uid).await,
+                None => Ok(()),
+            },
+            Act::SetProviderId(id) => {
+                self.patch_source::<M>(key, None, json!({ "spec": { "providerID": id } })).await
+            }
+            Act::SetStatus(status) => self.set_status::<M>(key, status).await,
+            Act::Claim(one, metadata, configuration) | Act::Configure(one, metadata, configuration) => {
+                self.patch_interface(one, metadata, configuration).await
+            }
+            Act::Release(one, metadata) => self.release(one, metadata).await,
+            Act::ClaimVirtualIp(one) => {
+                let object =
+                    M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)?;
+                let uid = object.meta().uid.clone().unwrap_or_default();
+                let target = LocalUidRef { name: key.name().to_owned(), uid };
+                self.set_target(key, one, serde_json::to_value(target)?).await
+            }
+            Act::ReleaseVirtualIp(one) => self.set_target(key, one, Value::Null).await,
+        }
+    }
+
+    async fn set_finalizers<M: Mapping>(
+        &self,
+        key: &ObjectKey,
+        change: impl FnOnce(&mut Vec<String>),
+    ) -> Result<(), Error> {
+        let object = M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)?;
+        let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+        change(&mut finalizers);
+        self.patch_source::<M>(key, None, json!({ "metadata": { "finalizers": finalizers } })).await
+    }
+
+    /// Writes the status; a field that the new one does not have is removed.
+    async fn set_status<M: Mapping>(&self, key: &ObjectKey, status: &Status) -> Result<(), Error> {
+        let object = M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)?;
+        let observed = serde_json::to_value(&*object)?;
+        let mut status = serde_json::to_value(status)?;
+        let removed = observed.get("status").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        if let Value::Object(fields) = &mut status {
+            for field in removed {
+                fields.entry(field).or_insert(Value::Null);
+            }
+        }
+        self.patch_source::<M>(key, Some("status"), json!({ "status": status })).await
+    }
+
+    /// Patches the source object as it is cached now.
+    async fn patch_source<M: Mapping>(
+        &self,
+        key: &ObjectKey,
+        subresource: Option<&str>,
+        patch: Value,
+    ) -> Result<(), Error> {
+        let cache = M::sources(&self.caches).ok_or(Error::Outdated)?;
+        let object = cache.get(key).ok_or(Error::Outdated)?;
+        let patch = of_version(patch, object.meta().resource_version.as_deref());
+        let api = self.source.api::<M::Source>(key.namespace());
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let writing = cache.writing();
+        let written = match subresource {
+            None => api.patch(key.name(), &parameters, &patch).await,
+            Some(subresource) => api.patch_subresource(subresource, key.name(), &parameters, &patch).await,
+        };
+        cache.written(writing, written.map_err(Error::of_update)?);
+        Ok(())
+    }
+
+    /// `key`: that of the NetworkInterface.
+    async fn set_target(&self, key: &ObjectKey, one: &VersionedName, target: Value) -> Result<(), Error> {
+        let patch = of_version(json!({ "spec": { "targetRef": target } }), Some(&one.resource_version));
+        let cache = &self.caches.virtual_ips;
+        let writing = cache.writing();
+        let api = self.source.api(key.namespace());
+        let written = api.patch(&one.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        cache.written(writing, written.map_err(Error::of_update)?);
+        Ok(())
+    }
+
+    async fn patch_interface(
+        &self,
+        one: &InterfaceRef,
+        metadata: &MetadataPatch,
+        configuration: &Configuration,
+    ) -> Result<(), Error> {
+        let patch = json!({ "metadata": metadata, "spec": configuration });
+        self.patch_interface_with(one, patch).await
+    }
+
+    /// Releases an apinet NetworkInterface.
+    ///
+    /// # Errors
+    /// As [`Apply::run`].
+    pub async fn release(&self, one: &InterfaceRef, metadata: &MetadataPatch) -> Result<(), Error> {
+        let patch = json!({ "metadata": metadata, "spec": { "publicIPs": null, "prefixes": null } });
+        self.patch_interface_with(one, patch).await
+    }
+
+    async fn patch_interface_with(&self, one: &InterfaceRef, mut patch: Value) -> Result<(), Error> {
+        if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("uid".to_owned(), one.uid.clone().into());
+        }
+        let patch = of_version(patch, Some(&one.resource_version));
+        let cache = &self.caches.apinet.network_interfaces;
+        let writing = cache.writing();
+        let written = self.apinet.api().patch(&one.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        cache.written(writing, written.map_err(Error::of_update)?);
+        Ok(())
+    }
+
+    async fn apply(&self, desired: &Desired) -> Result<(), Error> {
+        let caches = &self.caches.apinet;
+        let names = self.config.flavor.names();
+        let (manager, policies) = (names.field_manager, self.caches.policies.as_ref());
+        match desired {
+            Desired::Network(one) => self.apply_one(manager, Some(&caches.networks), one).await,
+            Desired::Ip(one) => self.apply_one(manager, Some(&caches.ips), one).await,
+            Desired::NatGateway(one) => self.apply_one(manager, Some(&caches.nat_gateways), one).await,
+            Desired::NatGatewayAutoscaler(one) => {
+                self.apply_one(manager, Some(&caches.nat_gateway_autoscalers), one).await
+            }
+            Desired::LoadBalancer(one) => self.apply_one(manager, Some(&caches.load_balancers), one).await,
+            Desired::LoadBalancerRouting(one) => {
+                self.apply_one(manager, Some(&caches.load_balancer_routings), one).await
+            }
+            Desired::NetworkPolicy(one) => {
+                let cache = policies.map(|PolicyCaches { counterparts, .. }| counterparts);
+                self.apply_one(manager, cache, one).await
+            }
+            Desired::NetworkPolicyRule(one) => {
+                let cache = policies.map(|PolicyCaches { rules, .. }| rules);
+                self.apply_one(names.rule_field_manager, cache, one).await
+            }
+        }
+    }
+
+    async fn apply_one<K: ApiNetKind>(
+        &self,
+        manager: FieldManager,
+        cache: Option<&Cache<K>>,
+        desired: &K,
+    ) -> Result<(), Error> {
+        let Some(cache) = cache else { return Ok(()) };
+        let name = desired.meta().name.as_deref().unwrap_or_default();
+        let body = with_type(desired, &self.config)?;
+        let parameters = PatchParams::apply(manager.name()).force();
+        let writing = cache.writing();
+        let written = self.apinet.api::<K>().patch(name, &parameters, &Patch::Apply(body)).await;
+        cache.written(writing, written.map_err(Error::Kubernetes)?);
+        Ok(())
+    }
+
+    /// Deletes an object of the apinet cluster if it has this UID.
+    ///
+    /// # Errors
+    /// As [`Apply::run`].
+    pub async fn delete<K: ApiNetKind>(&self, cache: &Cache<K>, name: &str, uid: &str) -> Result<(), Error> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let cached = cache.get(&ObjectKey::new(&self.config.namespace, name));
+        let writing = cache.writing();
+        let still_there = match self.apinet.api::<K>().delete(name, &parameters).await {
+            Ok(response) => response.left(),
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => return Err(Error::of_update(error)),
+        };
+        match (still_there, cached) {
+            // It has finalizers.
+            (Some(object), _) => cache.written(writing, object),
+            (None, Some(cached)) if cached.meta().uid.as_deref() == Some(uid) => cache.deleted(&*cached),
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Asks the API server whether a counterpart is gone.
+    async fn check_gone<K: ApiNetKind>(&self, cache: &Cache<K>, name: &str) -> Result<(), Error> {
+        let writing = cache.writing();
+        match self.apinet.api::<K>().get_opt(name).await.map_err(Error::Kubernetes)? {
+            None => Ok(()),
+            Some(object) => {
+                cache.written(writing, object);
+                Err(Error::Outdated)
+            }
+        }
+    }
+}
+
+/// The patch, to be refused if the object has another version.
+fn of_version(mut patch: Value, resource_version: Option<&str>) -> Value {
+    if let Some(fields) = patch.as_object_mut() {
+        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("resourceVersion".to_owned(), resource_version.into());
+        }
+    }
+    patch
+}
+
+/// The body of a server-side apply.
+fn with_type<K: ApiNetKind>(desired: &K, config: &Config) -> Result<Value, Error> {
+    let mut body = serde_json::to_value(desired)?;
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), K::api_version(&config.flavor).into());
+        fields.insert("kind".to_owned(), K::kind(&config.flavor).into());
+    }
+    Ok(body)
+}

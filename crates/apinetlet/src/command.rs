@@ -1,0 +1,55 @@
+//! Executes the command line.
+
+use std::process::ExitCode;
+
+use common::command::{self, Work};
+
+use crate::args::{Args, OwnArgs};
+use crate::clusters::{ApiNet, Source};
+use crate::config::Config;
+use crate::controller;
+
+/// Parses the command line and runs the controllers.
+#[must_use]
+pub fn run() -> ExitCode {
+    command::main(common::program!(), |args: Args| {
+        let Args { own, api_net, mut runtime } = args;
+        let config = config(&own)?;
+        // That of the Go program: the two never act at once.
+        let lease = &mut runtime.leader.leader_elect_resource_name;
+        lease.get_or_insert_with(|| config.flavor.names().lease.to_owned());
+        let namespace = given(&own.namespace);
+        let work = Work::run(async move |runtime| {
+            let cluster = runtime.cluster(&api_net).await?;
+            let source = Source::new(runtime.client.clone(), config.flavor, namespace);
+            let apinet = ApiNet::new(cluster, config.flavor, config.namespace.clone());
+            controller::run(runtime, config, source, apinet).await
+        });
+        Ok((runtime, work))
+    })
+}
+
+/// A flag that a template has left empty is not given.
+fn given(text: &str) -> Option<String> {
+    Some(text.to_owned()).filter(|text| !text.is_empty())
+}
+
+fn config(own: &OwnArgs) -> anyhow::Result<Config> {
+    anyhow::ensure!(
+        own.nat_gateway_min_public_ips <= own.nat_gateway_max_public_ips,
+        "--nat-gateway-min-public-ips is more than --nat-gateway-max-public-ips"
+    );
+    let defaults = Config::new(own.flavor, &own.api_net_namespace);
+    Ok(Config {
+        watch_filter: given(&own.watch_filter),
+        source_cluster: given(&own.source_cluster_id),
+        adopt_unmarked: own.adopt_unmarked,
+        layout: own.source_name_in.unwrap_or(defaults.layout),
+        node_affinity: own.is_node_affinity_aware,
+        min_public_ips: own.nat_gateway_min_public_ips,
+        max_public_ips: own.nat_gateway_max_public_ips,
+        interface_status: own.network_interface_status,
+        peering_status: !own.disable_network_peering,
+        ..defaults
+    })
+}

@@ -1,0 +1,282 @@
+//! One controller for each kind of the source cluster, and the one that collects garbage. They share the caches of both clusters.
+//!
+//! A change of any object becomes the keys of the source objects that it concerns. A reconciliation plans and executes until there is
+//! nothing left to write; the response to each write is the input of the next plan.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::backoff::Backoff;
+use common::cache::{Change, ObjectKey};
+use common::controller::{Controller, Next, Queue, Reconciler};
+use common::events::Events;
+use common::executor::{ActionError as _, Executor};
+use common::runtime::Runtime;
+use kube::Resource;
+
+use crate::api::{ApiNetKind, SourceKind, apinet, source};
+use crate::apply::Apply;
+use crate::caches::{
+    BY_NETWORK, BY_PEER, BY_PREFIX, BY_PROVIDER_UID, BY_UID, BY_VIRTUAL_IP, Caches, local_key, origin,
+};
+use crate::clusters::{ApiNet, Source};
+use crate::config::Config;
+use crate::error::Error;
+use crate::garbage;
+use crate::identity;
+use crate::mapping::{self, Mapping, referring};
+use crate::names::Kind;
+
+/// Objects of one kind at a time. A request takes milliseconds, most of which is the API server's.
+const MAX_CONCURRENT_RECONCILES: usize = 16;
+
+/// Plans of one reconciliation: finalizer, object, objects that it owns, status, and some more where another program writes too.
+const ROUNDS: usize = 6;
+
+/// After a write that was refused because the object had changed: its event is on the way.
+const OUTDATED: Duration = Duration::from_millis(200);
+
+/// Of an address pool without a free address, for example.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+/// Changes of many interfaces become one reconciliation of the policies of their network.
+const POLICY_DELAY: Duration = Duration::from_millis(100);
+
+/// Reconciles all kinds until shutdown.
+///
+/// # Errors
+/// The apinet namespace has objects of another source cluster, or the ID of this one cannot be read.
+pub async fn run(runtime: Runtime, config: Config, source: Source, apinet: ApiNet) -> anyhow::Result<()> {
+    let caches = Caches::start(&runtime, &config, &source, &apinet);
+    let config = identity::identify(&runtime, &caches, config).await?;
+    let apply = Arc::new(Apply { config, source, apinet, caches });
+    let controllers = futures::future::try_join_all([
+        start(networks(&runtime, &apply)),
+        start(network_interfaces(&runtime, &apply)),
+        start(virtual_ips(&runtime, &apply)),
+        start(load_balancers(&runtime, &apply)),
+        start(nat_gateways(&runtime, &apply)),
+        start(policies(&runtime, &apply)),
+        Box::pin(garbage::controller(&runtime, &apply).run()),
+    ]);
+    controllers.await.map(|_| ())
+}
+
+type Running = std::pin::Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
+
+/// A kind that this flavor does not have has no controller.
+fn start<M: Mapping>(controller: Option<Controller<OfKind<M>>>) -> Running {
+    match controller {
+        Some(controller) => Box::pin(controller.run()),
+        None => Box::pin(std::future::ready(Ok(()))),
+    }
+}
+
+/// Reconciles the source objects of one kind.
+pub struct OfKind<M> {
+    runtime: Runtime,
+    apply: Arc<Apply>,
+    kind: PhantomData<fn() -> M>,
+}
+
+impl<M: Mapping> Reconciler for OfKind<M> {
+    type Key = ObjectKey;
+    /// Reports a problem of the object once. Actions that succeed are log lines: there are thousands.
+    type Memo = Events;
+    type Error = Error;
+
+    fn memo(&self, _: &ObjectKey) -> Events {
+        self.runtime.events.scoped().warnings_only()
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, events: &mut Events) -> Result<Next, Error> {
+        let Apply { config, caches, .. } = &*self.apply;
+        let Some(cache) = M::sources(caches) else { return Ok(Next::Gone) };
+        for _ in 0..ROUNDS {
+            let Some(object) = cache.get(key) else { return Ok(Next::Gone) };
+            let plan = M::plan(config, caches, Arc::unwrap_or_clone(object));
+            events.found(&plan.problems);
+            if plan.steps.is_empty() {
+                return Ok(Next::OnChange);
+            }
+            for step in &plan.steps {
+                let executor = Executor { events, ..Executor::from(&self.runtime) };
+                match executor.execute(step, self.apply.run::<M>(key, &step.action.act)).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_outdated() => return Ok(Next::After(OUTDATED)),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Err(Error::Unstable(format!("{} {key}", M::KIND.name())))
+    }
+}
+
+fn controller<M: Mapping>(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<M>>> {
+    let (sources, counterparts) = (M::sources(&apply.caches)?, M::counterparts(&apply.caches)?);
+    let reconciler = OfKind { runtime: runtime.clone(), apply: Arc::clone(apply), kind: PhantomData };
+    let controller = Controller::new(runtime, M::CONTROLLER, reconciler)
+        .max_concurrent_reconciles(MAX_CONCURRENT_RECONCILES)
+        .backoff(BACKOFF)
+        .watches(sources, |change, queue| queue.add(change.key()))
+        .watches(counterparts, to_origin(apply, M::KIND));
+    Some(controller)
+}
+
+/// To the source objects that the old and the new version of an apinet object name.
+fn to_origin<K: ApiNetKind>(
+    apply: &Arc<Apply>,
+    kind: Kind,
+) -> impl Fn(&Change<K>, &Queue<ObjectKey>) + Send + Sync + use<K> {
+    let flavor = apply.config.flavor;
+    move |change, queue| {
+        for object in versions(change) {
+            if let Some(origin) = origin(flavor, kind, &**object) {
+                queue.add(ObjectKey::new(&origin.namespace, &origin.name));
+            }
+        }
+    }
+}
+
+/// The versions of a changed object. What an old one has referenced may be concerned too.
+fn versions<K>(change: &Change<K>) -> impl Iterator<Item = &Arc<K>> {
+    let (old, new) = match change {
+        Change::Updated { old, new } => (Some(old), new),
+        Change::Added(object) | Change::Deleted(object) => (None, object),
+    };
+    old.into_iter().chain([new])
+}
+
+fn add_all<K: Resource>(queue: &Queue<ObjectKey>, objects: &[Arc<K>]) {
+    objects.iter().for_each(|object| queue.add(ObjectKey::of(&**object)));
+}
+
+fn networks(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<mapping::Network>>> {
+    let controller = controller::<mapping::Network>(runtime, apply)?;
+    let of_peer = apply.caches.networks.clone();
+    let of_prefix = apply.caches.networks.clone();
+    let controller = controller
+        .watches(&apply.caches.apinet.networks, move |change, queue| {
+            let name = change.key();
+            add_all(queue, &of_peer.indexed(BY_PEER, name.name()));
+        })
+        .watches(&apply.caches.prefixes, move |change, queue| {
+            add_all(queue, &of_prefix.indexed(BY_PREFIX, &change.key().to_string()));
+        });
+    Some(controller)
+}
+
+fn network_interfaces(
+    runtime: &Runtime,
+    apply: &Arc<Apply>,
+) -> Option<Controller<OfKind<mapping::NetworkInterface>>> {
+    let controller = controller::<mapping::NetworkInterface>(runtime, apply)?;
+    let of_provider = apply.caches.network_interfaces.clone();
+    let of_virtual_ip = apply.caches.network_interfaces.clone();
+    let controller = controller
+        .watches(&apply.caches.apinet.network_interfaces, move |change, queue| {
+            let uid = change.object().metadata.uid.as_deref().unwrap_or_default();
+            add_all(queue, &of_provider.indexed(BY_PROVIDER_UID, uid));
+        })
+        .watches(&apply.caches.virtual_ips, move |change, queue| {
+            for object in versions(change) {
+                if let Some(target) = &object.spec.target_ref {
+                    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+                    queue.add(ObjectKey::new(namespace, &target.name));
+                }
+            }
+            add_all(queue, &of_virtual_ip.indexed(BY_VIRTUAL_IP, &change.key().to_string()));
+        })
+        .watches(&apply.caches.prefixes, to_controller("NetworkInterface"));
+    Some(controller)
+}
+
+/// To the object that controls a Prefix.
+fn to_controller(kind: &'static str) -> impl Fn(&Change<source::Prefix>, &Queue<ObjectKey>) + Send + Sync {
+    move |change, queue| {
+        let object = change.object();
+        if let Some(owner) = object.controller().filter(|owner| owner.kind == kind) {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            queue.add(ObjectKey::new(namespace, &owner.name));
+        }
+    }
+}
+
+fn virtual_ips(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<mapping::VirtualIp>>> {
+    controller::<mapping::VirtualIp>(runtime, apply)
+}
+
+/// To the objects that reference a Network.
+fn to_referring<K: SourceKind>(
+    cache: &common::cache::Cache<K>,
+) -> impl Fn(&Change<source::Network>, &Queue<ObjectKey>) + Send + Sync + use<K> {
+    let cache = cache.clone();
+    move |change, queue| referring(&cache, change.object()).into_iter().for_each(|key| queue.add(key))
+}
+
+fn load_balancers(
+    runtime: &Runtime,
+    apply: &Arc<Apply>,
+) -> Option<Controller<OfKind<mapping::LoadBalancer>>> {
+    let controller = controller::<mapping::LoadBalancer>(runtime, apply)?;
+    let caches = &apply.caches;
+    let controller = controller
+        .watches(&caches.load_balancer_routings, |change, queue| queue.add(change.key()))
+        .watches(&caches.apinet.load_balancer_routings, to_origin(apply, Kind::LoadBalancer))
+        .watches(&caches.networks, to_referring(&caches.load_balancers))
+        .watches(&caches.prefixes, to_controller("LoadBalancer"));
+    Some(controller)
+}
+
+fn nat_gateways(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<mapping::NatGateway>>> {
+    let controller = controller::<mapping::NatGateway>(runtime, apply)?;
+    let caches = &apply.caches;
+    let controller = controller
+        .watches(&caches.apinet.nat_gateway_autoscalers, to_origin(apply, Kind::NatGateway))
+        .watches(&caches.networks, to_referring(&caches.nat_gateways));
+    Some(controller)
+}
+
+fn policies(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<mapping::Policy>>> {
+    let controller = controller::<mapping::Policy>(runtime, apply)?;
+    let policies = apply.caches.policies.as_ref()?;
+    let caches = &apply.caches;
+    let (of_interface, of_balancer, of_network) = (caches.clone(), caches.clone(), caches.clone());
+    let controller = controller
+        .watches(&policies.rules, to_origin(apply, Kind::NetworkPolicy))
+        .watches(&caches.networks, to_referring(&policies.policies))
+        .watches(&caches.apinet.networks, move |change, queue| {
+            policies_of(&of_network, change.key().name()).into_iter().for_each(|key| queue.add(key));
+        })
+        .watches(&caches.apinet.network_interfaces, move |change, queue| {
+            add_later(queue, policies_of(&of_interface, &network_of_interface(change)));
+        })
+        .watches(&caches.apinet.load_balancers, move |change, queue| {
+            add_later(queue, policies_of(&of_balancer, &network_of_balancer(change)));
+        });
+    Some(controller)
+}
+
+fn network_of_interface(change: &Change<apinet::NetworkInterface>) -> String {
+    change.object().spec.network_ref.name.clone()
+}
+
+fn network_of_balancer(change: &Change<apinet::LoadBalancer>) -> String {
+    change.object().spec.network_ref.name.clone()
+}
+
+fn add_later(queue: &Queue<ObjectKey>, keys: Vec<ObjectKey>) {
+    keys.into_iter().for_each(|key| queue.add_after(key, POLICY_DELAY));
+}
+
+/// The policies of an apinet Network. Its name is the UID of the source Network.
+fn policies_of(caches: &Caches, network: &str) -> Vec<ObjectKey> {
+    let Some(policies) = &caches.policies else { return Vec::new() };
+    let networks = caches.networks.indexed(BY_UID, network);
+    let of_network = |network: &Arc<source::Network>| {
+        let name = network.metadata.name.as_deref().unwrap_or_default();
+        policies.policies.indexed(BY_NETWORK, &local_key(&**network, name))
+    };
+    networks.iter().flat_map(of_network).map(|policy| ObjectKey::of(&*policy)).collect()
+}

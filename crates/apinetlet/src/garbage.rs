@@ -1,0 +1,212 @@
+//! Garbage collection: apinet objects whose source object is gone without this program having seen its end, for example because the
+//! finalizer was removed by hand.
+//!
+//! An object is deleted only if it has the mark of this source cluster, the API server of the source cluster says that there is no
+//! object with the UID that it names, and it still has the UID that was read. A NetworkInterface is released instead, because
+//! the MachinePool has made it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::backoff::Backoff;
+use common::cache::{Cache, Change, ObjectKey};
+use common::controller::{Controller, Next, Queue, Reconciler};
+use common::events::Events;
+use common::executor::{ActionError as _, Executor};
+use common::plan::Step;
+use common::runtime::Runtime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+
+use crate::api::ApiNetKind;
+use crate::apply::Apply;
+use crate::caches::Caches;
+use crate::config::Config;
+use crate::error::Error;
+use crate::mapping::{self, Mapping};
+use crate::names::Kind;
+use crate::origin::{Keys, Origin};
+use crate::plan::{self, Act, Action, Reason};
+
+/// A read of the source cluster for each object; more at a time would hold up the other controllers.
+const MAX_CONCURRENT_RECONCILES: usize = 4;
+
+const BACKOFF: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(300) };
+
+/// An apinet object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Of its source object.
+    kind: Kind,
+    /// metadata.name
+    name: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "apinet object {} of a {}", self.name, self.kind.name())
+    }
+}
+
+/// Reconciles one apinet object.
+pub struct Garbage {
+    runtime: Runtime,
+    apply: Arc<Apply>,
+}
+
+/// The controller of all kinds.
+#[must_use]
+pub fn controller(runtime: &Runtime, apply: &Arc<Apply>) -> Controller<Garbage> {
+    let garbage = Garbage { runtime: runtime.clone(), apply: Arc::clone(apply) };
+    let controller = Controller::new(runtime, "garbage-collector", garbage)
+        .max_concurrent_reconciles(MAX_CONCURRENT_RECONCILES)
+        .backoff(BACKOFF);
+    let controller = watches::<mapping::Network>(controller, apply);
+    let controller = watches::<mapping::NetworkInterface>(controller, apply);
+    let controller = watches::<mapping::VirtualIp>(controller, apply);
+    let controller = watches::<mapping::LoadBalancer>(controller, apply);
+    let controller = watches::<mapping::NatGateway>(controller, apply);
+    watches::<mapping::Policy>(controller, apply)
+}
+
+fn watches<M: Mapping>(controller: Controller<Garbage>, apply: &Arc<Apply>) -> Controller<Garbage> {
+    let (Some(sources), Some(counterparts)) = (M::sources(&apply.caches), M::counterparts(&apply.caches))
+    else {
+        return controller;
+    };
+    let (of_counterpart, of_source) = (Arc::clone(apply), Arc::clone(apply));
+    controller
+        .watches(counterparts, move |change, queue| {
+            let object = change.object();
+            let is_deleted = matches!(change, Change::Deleted(_));
+            if !is_deleted && is_candidate::<M>(&of_counterpart.config, &of_counterpart.caches, object.meta())
+            {
+                add::<M>(queue, object.meta());
+            }
+        })
+        .watches(sources, move |change, queue| {
+            if let Change::Deleted(source) = change {
+                counterparts_of::<M>(&of_source, source.meta()).iter().for_each(|one| add::<M>(queue, one));
+            }
+        })
+}
+
+fn add<M: Mapping>(queue: &Queue<Key>, metadata: &ObjectMeta) {
+    queue.add(Key { kind: M::KIND, name: metadata.name.clone().unwrap_or_default() });
+}
+
+/// The apinet objects that name a source object.
+fn counterparts_of<M: Mapping>(apply: &Apply, source: &ObjectMeta) -> Vec<ObjectMeta> {
+    let uid = source.uid.as_deref().unwrap_or_default();
+    if M::KIND == Kind::NetworkInterface {
+        let interfaces = apply.caches.apinet.network_interfaces.indexed(crate::caches::BY_ORIGIN, uid);
+        return interfaces.iter().map(|one| one.metadata.clone()).collect();
+    }
+    let key = ObjectKey::new(&apply.config.namespace, uid);
+    let counterpart = M::counterparts(&apply.caches).and_then(|cache| cache.get(&key));
+    counterpart.iter().map(|one| one.meta().clone()).collect()
+}
+
+/// Whether an apinet object belongs to this program, and the source object that it names is not cached.
+fn is_candidate<M: Mapping>(config: &Config, caches: &Caches, metadata: &ObjectMeta) -> bool {
+    let Some(origin) = own_origin::<M>(config, metadata) else { return false };
+    let source =
+        M::sources(caches).and_then(|cache| cache.get(&ObjectKey::new(&origin.namespace, &origin.name)));
+    source.is_none_or(|source| source.meta().uid.as_ref() != Some(&origin.uid))
+}
+
+/// The source object that an apinet object of this program names.
+fn own_origin<M: Mapping>(config: &Config, metadata: &ObjectMeta) -> Option<Origin> {
+    let origin = Keys::of(config.flavor, M::KIND).read(metadata)?;
+    let mark = metadata.labels.as_ref().and_then(|labels| labels.get(&config.flavor.source_cluster_label()));
+    let is_own = match mark {
+        Some(mark) => Some(mark) == config.source_cluster.as_ref(),
+        None => config.adopt_unmarked,
+    };
+    is_own.then_some(origin)
+}
+
+impl Reconciler for Garbage {
+    type Key = Key;
+    type Memo = Events;
+    type Error = Error;
+
+    fn memo(&self, _: &Key) -> Events {
+        self.runtime.events.log_only()
+    }
+
+    async fn reconcile(&self, key: &Key, events: &mut Events) -> Result<Next, Error> {
+        match key.kind {
+            Kind::Network => self.collect::<mapping::Network>(key, events).await,
+            Kind::NetworkInterface => self.collect::<mapping::NetworkInterface>(key, events).await,
+            Kind::VirtualIp => self.collect::<mapping::VirtualIp>(key, events).await,
+            Kind::LoadBalancer => self.collect::<mapping::LoadBalancer>(key, events).await,
+            Kind::NatGateway => self.collect::<mapping::NatGateway>(key, events).await,
+            Kind::NetworkPolicy => self.collect::<mapping::Policy>(key, events).await,
+        }
+    }
+}
+
+impl Garbage {
+    async fn collect<M: Mapping>(&self, key: &Key, events: &Events) -> Result<Next, Error> {
+        let Apply { config, caches, source, .. } = &*self.apply;
+        let Some(cache) = M::counterparts(caches) else { return Ok(Next::Gone) };
+        let Some(object) = cache.get(&ObjectKey::new(&config.namespace, &key.name)) else {
+            return Ok(Next::Gone);
+        };
+        let metadata = object.meta();
+        let Some(origin) = own_origin::<M>(config, metadata) else { return Ok(Next::Gone) };
+        if metadata.deletion_timestamp.is_some() || !is_candidate::<M>(config, caches, metadata) {
+            return Ok(Next::Gone);
+        }
+        let observed = source.api::<M::Source>(&origin.namespace).get_metadata_opt(&origin.name).await;
+        let observed = observed.map_err(Error::Kubernetes)?;
+        if observed.is_some_and(|observed| observed.metadata.uid.as_ref() == Some(&origin.uid)) {
+            return Ok(Next::Gone);
+        }
+        let (executor, apply) = (Executor { events, ..Executor::from(&self.runtime) }, &self.apply);
+        let regarding = plan::regarding_origin(config.flavor, M::KIND, &origin);
+        let because = Reason::SourceGone(regarding.to_string());
+        let done = match M::KIND {
+            Kind::NetworkInterface => {
+                let act = plan::network_interface::release(config, metadata);
+                let Act::Release(one, changes) = act.clone() else { return Ok(Next::Gone) };
+                let step = Step { action: Action { source: regarding, act }, because };
+                executor.execute(&step, apply.release(&one, &changes)).await
+            }
+            kind => {
+                let uid = metadata.uid.clone().unwrap_or_default();
+                let act = Act::Delete { kind, name: key.name.clone(), uid: uid.clone() };
+                let step = Step { action: Action { source: regarding, act }, because };
+                executor.execute(&step, apply.delete(cache, &key.name, &uid)).await
+            }
+        };
+        match done {
+            Err(error) if !error.is_outdated() => Err(error),
+            // Its event is on the way, and is looked at again.
+            _ => Ok(Next::Gone),
+        }
+    }
+}
+
+/// Whether any object of the caches has the mark of another source cluster; its name, if so.
+#[must_use]
+pub fn foreign(config: &Config, caches: &Caches) -> Option<(String, String)> {
+    foreign_of(config, "Network", &caches.apinet.networks)
+        .or_else(|| foreign_of(config, "NetworkInterface", &caches.apinet.network_interfaces))
+        .or_else(|| foreign_of(config, "IP", &caches.apinet.ips))
+        .or_else(|| foreign_of(config, "LoadBalancer", &caches.apinet.load_balancers))
+        .or_else(|| foreign_of(config, "NATGateway", &caches.apinet.nat_gateways))
+        .or_else(|| foreign_of(config, "NetworkPolicy", &caches.policies.as_ref()?.counterparts))
+}
+
+fn foreign_of<K: ApiNetKind>(config: &Config, kind: &str, cache: &Cache<K>) -> Option<(String, String)> {
+    let label = config.flavor.source_cluster_label();
+    cache.list().iter().find_map(|one| {
+        let mark = one.meta().labels.as_ref()?.get(&label)?;
+        let is_foreign = Some(mark) != config.source_cluster.as_ref();
+        is_foreign
+            .then(|| (format!("{kind} {}", one.meta().name.as_deref().unwrap_or_default()), mark.clone()))
+    })
+}

@@ -1,0 +1,268 @@
+//! Each kind of the source cluster with what it is mapped to: the caches to read, the neighbourhood of one object, and its plan.
+
+use std::collections::BTreeMap;
+
+use common::cache::{Cache, ObjectKey};
+use jiff::Timestamp;
+use kube::Resource;
+
+use crate::api::network_policy::{NetworkPolicy, SourceNetworkPolicy};
+use crate::api::{ApiNetKind, LocalUidRef, SourceKind, apinet, source};
+use crate::caches::{BY_NETWORK, BY_ORIGIN, BY_OWNER, BY_TARGET, BY_UID, Caches, local_key, owned};
+use crate::config::Config;
+use crate::names::Kind;
+use crate::plan::{self, Plan};
+use crate::provider_id::InterfaceId;
+
+/// A kind of the source cluster.
+pub trait Mapping: Send + Sync + 'static {
+    /// Its name in metadata and Events.
+    const KIND: Kind;
+    /// The name of its controller in metrics and logs.
+    const CONTROLLER: &'static str;
+    /// Its type.
+    type Source: SourceKind;
+    /// The type of its counterpart.
+    type Counterpart: ApiNetKind;
+
+    /// The cached source objects.
+    fn sources(caches: &Caches) -> Option<&Cache<Self::Source>>;
+    /// The cached counterparts.
+    fn counterparts(caches: &Caches) -> Option<&Cache<Self::Counterpart>>;
+    /// Reads the neighbourhood of the object from the caches, and plans the next steps.
+    fn plan(config: &Config, caches: &Caches, object: Self::Source) -> Plan;
+}
+
+/// Of [`Kind::Network`].
+#[derive(Debug)]
+pub struct Network;
+/// Of [`Kind::NetworkInterface`].
+#[derive(Debug)]
+pub struct NetworkInterface;
+/// Of [`Kind::VirtualIp`].
+#[derive(Debug)]
+pub struct VirtualIp;
+/// Of [`Kind::LoadBalancer`].
+#[derive(Debug)]
+pub struct LoadBalancer;
+/// Of [`Kind::NatGateway`].
+#[derive(Debug)]
+pub struct NatGateway;
+/// Of [`Kind::NetworkPolicy`].
+#[derive(Debug)]
+pub struct Policy;
+
+/// The key of the counterpart, which has the UID of the source object as name.
+fn counterpart<K: Resource>(config: &Config, object: &K) -> ObjectKey {
+    ObjectKey::new(&config.namespace, object.meta().uid.as_deref().unwrap_or_default())
+}
+
+/// The Network that a source object references.
+fn network<K: Resource>(caches: &Caches, object: &K, name: &str) -> Option<String> {
+    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+    caches.networks.get(&ObjectKey::new(namespace, name))?.metadata.uid.clone()
+}
+
+/// The allocated Prefixes that an object controls (CIDR), by their names.
+fn prefixes<K: Resource>(caches: &Caches, object: &K) -> BTreeMap<String, String> {
+    let uid = object.meta().uid.as_deref().unwrap_or_default();
+    let own = caches.prefixes.indexed(BY_OWNER, uid);
+    own.iter()
+        .filter_map(|prefix| Some((prefix.metadata.name.clone()?, prefix.allocated()?.to_owned())))
+        .collect()
+}
+
+impl Mapping for Network {
+    const KIND: Kind = Kind::Network;
+    const CONTROLLER: &'static str = "network";
+    type Source = source::Network;
+    type Counterpart = apinet::Network;
+
+    fn sources(caches: &Caches) -> Option<&Cache<source::Network>> {
+        Some(&caches.networks)
+    }
+
+    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::Network>> {
+        Some(&caches.apinet.networks)
+    }
+
+    fn plan(config: &Config, caches: &Caches, object: source::Network) -> Plan {
+        let peer = |uid: &String| {
+            let network = caches.apinet.networks.get(&ObjectKey::new(&config.namespace, uid))?;
+            Some((uid.clone(), network.spec.id.clone()))
+        };
+        let prefix = |name: &String| {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            let prefix = caches.prefixes.get(&ObjectKey::new(namespace, name))?;
+            Some((name.clone(), prefix.allocated()?.to_owned()))
+        };
+        let referenced = object.spec.peerings.iter().flat_map(|peering| &peering.prefixes);
+        let snapshot = plan::network::Snapshot {
+            counterpart: owned(caches.apinet.networks.get(&counterpart(config, &object))),
+            peers: object.spec.incoming_peerings.iter().filter_map(|one| peer(&one.uid)).collect(),
+            prefixes: referenced.filter_map(|one| prefix(&one.prefix_ref.name)).collect(),
+            source: object,
+        };
+        plan::network::plan(config, &snapshot)
+    }
+}
+
+impl Mapping for NetworkInterface {
+    const KIND: Kind = Kind::NetworkInterface;
+    const CONTROLLER: &'static str = "networkinterface";
+    type Source = source::NetworkInterface;
+    type Counterpart = apinet::NetworkInterface;
+
+    fn sources(caches: &Caches) -> Option<&Cache<source::NetworkInterface>> {
+        Some(&caches.network_interfaces)
+    }
+
+    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::NetworkInterface>> {
+        Some(&caches.apinet.network_interfaces)
+    }
+
+    fn plan(config: &Config, caches: &Caches, object: source::NetworkInterface) -> Plan {
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        let mut interfaces = caches.apinet.network_interfaces.indexed(BY_ORIGIN, uid);
+        if let Ok(id) = InterfaceId::parse(config.flavor, &object.spec.provider_id) {
+            interfaces.extend(caches.apinet.network_interfaces.indexed(BY_UID, &id.uid));
+        }
+        let mut virtual_ips = caches.virtual_ips.indexed(BY_TARGET, uid);
+        let referenced = object.virtual_ip().map(|name| {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            ObjectKey::new(namespace, name)
+        });
+        virtual_ips.extend(referenced.and_then(|key| caches.virtual_ips.get(&key)));
+        let snapshot = plan::network_interface::Snapshot {
+            interfaces: distinct(interfaces),
+            virtual_ips: distinct(virtual_ips),
+            prefixes: prefixes(caches, &object),
+            source: object,
+        };
+        plan::network_interface::plan(config, &snapshot, Timestamp::now())
+    }
+}
+
+/// Copies of the objects, each one once.
+fn distinct<K: Resource + Clone>(objects: Vec<std::sync::Arc<K>>) -> Vec<K> {
+    let by_key: BTreeMap<ObjectKey, _> = objects.into_iter().map(|one| (ObjectKey::of(&*one), one)).collect();
+    by_key.into_values().map(std::sync::Arc::unwrap_or_clone).collect()
+}
+
+impl Mapping for VirtualIp {
+    const KIND: Kind = Kind::VirtualIp;
+    const CONTROLLER: &'static str = "virtualip";
+    type Source = source::VirtualIp;
+    type Counterpart = apinet::Ip;
+
+    fn sources(caches: &Caches) -> Option<&Cache<source::VirtualIp>> {
+        Some(&caches.virtual_ips)
+    }
+
+    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::Ip>> {
+        Some(&caches.apinet.ips)
+    }
+
+    fn plan(config: &Config, caches: &Caches, object: source::VirtualIp) -> Plan {
+        let snapshot = plan::virtual_ip::Snapshot {
+            counterpart: owned(caches.apinet.ips.get(&counterpart(config, &object))),
+            source: object,
+        };
+        plan::virtual_ip::plan(config, &snapshot)
+    }
+}
+
+impl Mapping for LoadBalancer {
+    const KIND: Kind = Kind::LoadBalancer;
+    const CONTROLLER: &'static str = "loadbalancer";
+    type Source = source::LoadBalancer;
+    type Counterpart = apinet::LoadBalancer;
+
+    fn sources(caches: &Caches) -> Option<&Cache<source::LoadBalancer>> {
+        Some(&caches.load_balancers)
+    }
+
+    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::LoadBalancer>> {
+        Some(&caches.apinet.load_balancers)
+    }
+
+    fn plan(config: &Config, caches: &Caches, object: source::LoadBalancer) -> Plan {
+        let key = counterpart(config, &object);
+        let snapshot = plan::load_balancer::Snapshot {
+            network: network(caches, &object, &object.spec.network_ref.name),
+            prefixes: prefixes(caches, &object),
+            routing: owned(caches.load_balancer_routings.get(&ObjectKey::of(&object))),
+            counterpart: owned(caches.apinet.load_balancers.get(&key)),
+            counterpart_routing: owned(caches.apinet.load_balancer_routings.get(&key)),
+            source: object,
+        };
+        plan::load_balancer::plan(config, &snapshot)
+    }
+}
+
+impl Mapping for NatGateway {
+    const KIND: Kind = Kind::NatGateway;
+    const CONTROLLER: &'static str = "natgateway";
+    type Source = source::NatGateway;
+    type Counterpart = apinet::NatGateway;
+
+    fn sources(caches: &Caches) -> Option<&Cache<source::NatGateway>> {
+        Some(&caches.nat_gateways)
+    }
+
+    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::NatGateway>> {
+        Some(&caches.apinet.nat_gateways)
+    }
+
+    fn plan(config: &Config, caches: &Caches, object: source::NatGateway) -> Plan {
+        let key = counterpart(config, &object);
+        let snapshot = plan::nat_gateway::Snapshot {
+            network: network(caches, &object, &object.spec.network_ref.name),
+            counterpart: owned(caches.apinet.nat_gateways.get(&key)),
+            autoscaler: owned(caches.apinet.nat_gateway_autoscalers.get(&key)),
+            source: object,
+        };
+        plan::nat_gateway::plan(config, &snapshot)
+    }
+}
+
+impl Mapping for Policy {
+    const KIND: Kind = Kind::NetworkPolicy;
+    const CONTROLLER: &'static str = "networkpolicy";
+    type Source = SourceNetworkPolicy;
+    type Counterpart = NetworkPolicy;
+
+    fn sources(caches: &Caches) -> Option<&Cache<SourceNetworkPolicy>> {
+        caches.policies.as_ref().map(|caches| &caches.policies)
+    }
+
+    fn counterparts(caches: &Caches) -> Option<&Cache<NetworkPolicy>> {
+        caches.policies.as_ref().map(|caches| &caches.counterparts)
+    }
+
+    fn plan(config: &Config, caches: &Caches, object: SourceNetworkPolicy) -> Plan {
+        let key = counterpart(config, &object);
+        let policies = caches.policies.as_ref();
+        let network = network(caches, &object, &object.spec.network_ref.name).and_then(|name| {
+            let network = caches.apinet.networks.get(&ObjectKey::new(&config.namespace, &name))?;
+            Some(LocalUidRef { uid: network.metadata.uid.clone()?, name })
+        });
+        let name = network.as_ref().map_or("", |network| network.name.as_str());
+        let snapshot = plan::network_policy::Snapshot {
+            interfaces: distinct(caches.apinet.network_interfaces.indexed(BY_NETWORK, name)),
+            load_balancers: distinct(caches.apinet.load_balancers.indexed(BY_NETWORK, name)),
+            counterpart: owned(policies.and_then(|caches| caches.counterparts.get(&key))),
+            rule: owned(policies.and_then(|caches| caches.rules.get(&key))),
+            network,
+            source: object,
+        };
+        plan::network_policy::plan(config, &snapshot)
+    }
+}
+
+/// The keys of the source objects that reference a Network.
+#[must_use]
+pub fn referring<K: SourceKind>(cache: &Cache<K>, network: &source::Network) -> Vec<ObjectKey> {
+    let name = network.metadata.name.as_deref().unwrap_or_default();
+    cache.indexed(BY_NETWORK, &local_key(network, name)).iter().map(|one| ObjectKey::of(&**one)).collect()
+}

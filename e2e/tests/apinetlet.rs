@@ -1,0 +1,7 @@
+//! apinetlet between the API servers of ironcore and ironcore-net.
+
+mod environment;
+mod garbage;
+mod mapping;
+mod network_interface;
+mod policy;

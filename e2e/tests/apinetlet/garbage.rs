@@ -1,0 +1,76 @@
+//! apinet objects whose source object does not exist.
+
+use apinetlet::api::{apinet, source};
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::environment::{TestEnv, create_with, labels, patch, wait, wait_gone};
+
+fn origin(env: &TestEnv, mark: Option<&str>) -> Value {
+    let mut labels = json!({
+        "apinetlet.ironcore.dev/network-uid": "some-uid", "apinetlet.ironcore.dev/network-namespace": env.source,
+        "apinetlet.ironcore.dev/network-name": "should-not-exist",
+    });
+    if let Some(mark) = mark {
+        labels["apinetlet.ironcore.dev/source-cluster"] = mark.into();
+    }
+    json!({ "labels": labels })
+}
+
+async fn dangling(env: &TestEnv, name: &str, mark: Option<&str>) {
+    create_with(&env.apinet::<apinet::Network>(), name, origin(env, mark), json!({})).await;
+}
+
+#[tokio::test]
+async fn an_object_with_our_mark_and_without_a_source_object_is_deleted() {
+    let env = TestEnv::new().await;
+    let networks = env.apinet::<apinet::Network>();
+    dangling(&env, "before-the-start", Some("ours")).await;
+    dangling(&env, "unmarked", None).await;
+    create_with(&networks, "independent", json!({ "labels": { "app": "other" } }), json!({})).await;
+    let apinetlet = env.start(&["--source-cluster-id=ours"]).await;
+    wait_gone(&networks, "before-the-start").await;
+    dangling(&env, "while-it-runs", Some("ours")).await;
+    wait_gone(&networks, "while-it-runs").await;
+    assert!(networks.get_opt("unmarked").await.unwrap().is_some(), "the Go program's");
+    drop(apinetlet);
+    let _apinetlet = env.start(&["--source-cluster-id=ours", "--adopt-unmarked"]).await;
+    wait_gone(&networks, "unmarked").await;
+    assert!(networks.get_opt("independent").await.unwrap().is_some(), "nothing of ours");
+}
+
+#[tokio::test]
+async fn a_source_object_that_ends_without_its_finalizer_takes_its_counterpart_along() {
+    let (env, apinetlet) = TestEnv::started().await;
+    let uid = env.network("net").await.uid().unwrap();
+    let sources = env.source::<source::Network>();
+    wait(&sources, "net", "Available", |one| one.status.state == "Available").await;
+    let mark = labels(&env.apinet::<apinet::Network>().get(&uid).await.unwrap());
+    assert!(!mark["apinetlet.ironcore.dev/source-cluster"].is_empty());
+    drop(apinetlet);
+    patch(&sources, "net", json!({ "metadata": { "finalizers": null } })).await;
+    super::environment::delete(&sources, "net").await;
+    wait_gone(&sources, "net").await;
+    // A new one of the same name.
+    let new = env.network("net").await.uid().unwrap();
+    let _apinetlet = env.start(&[]).await;
+    wait_gone(&env.apinet::<apinet::Network>(), &uid).await;
+    wait(&sources, "net", "Available", |one| one.status.state == "Available").await;
+    assert!(env.apinet::<apinet::Network>().get_opt(&new).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_namespace_of_another_source_cluster_is_refused() {
+    let env = TestEnv::new().await;
+    dangling(&env, "of-another", Some("another")).await;
+    let program = env.launch(&["--source-cluster-id=ours"]).start().unwrap();
+    assert_eq!(program.wait_exit().await.unwrap().code(), Some(1));
+    let lines =
+        program.output().matching(|line| line.contains("Network of-another") && line.contains("another"));
+    assert!(!lines.is_empty(), "{:?}", program.output().lines());
+    let patch = PatchParams::default();
+    let networks = env.apinet::<apinet::Network>();
+    // A harmless write shows that it is still there.
+    networks.patch("of-another", &patch, &Patch::Merge(json!({}))).await.unwrap();
+}

@@ -1,0 +1,143 @@
+//! NetworkInterfaces, with a stand-in for the MachinePool.
+
+use apinetlet::api::{apinet, source};
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+use super::environment::{TestEnv, create, create_with, delete, labels, patch, wait, wait_gone};
+
+fn spec(ip: &str, more: Value) -> Value {
+    let mut spec = json!({
+        "networkRef": { "name": "net" }, "ipFamilies": ["IPv4"], "ips": [{ "value": ip }],
+    });
+    for (field, value) in more.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    spec
+}
+
+async fn interface(env: &TestEnv, name: &str, ip: &str, more: Value) -> source::NetworkInterface {
+    create(&env.source::<source::NetworkInterface>(), name, spec(ip, more)).await
+}
+
+#[tokio::test]
+async fn an_interface_is_claimed_and_its_state_reported() {
+    let (env, _apinetlet) = TestEnv::started().await;
+    env.network("net").await;
+    let sources = env.source::<source::NetworkInterface>();
+    let body = json!({ "spec": spec("10.0.0.5", json!({ "prefixes": [{ "value": "10.2.0.0/24" }] })) });
+    let uid = create_with(&sources, "nic", json!({ "labels": { "app": "web" } }), body).await.uid().unwrap();
+    let counterpart = env.attach("nic", "node-1").await;
+    let name = counterpart.name_any();
+    let apinets = env.apinet::<apinet::NetworkInterface>();
+    let is_claimed = |one: &apinet::NetworkInterface| {
+        labels(one).get("apinetlet.ironcore.dev/networkinterface-uid") == Some(&uid)
+    };
+    let claimed = wait(&apinets, &name, "a claim", is_claimed).await;
+    assert_eq!(claimed.spec.prefixes, ["10.2.0.0/24"]);
+    assert_eq!(labels(&claimed)["app"], "web");
+    assert_eq!(claimed.annotations()["apinetlet.ironcore.dev/networkinterface-name"], "nic");
+    env.set_state(&counterpart, "Ready").await;
+    let ready = wait(&sources, "nic", "Available", |one| one.status.state == "Available").await;
+    assert_eq!(
+        (&ready.status.ips[..], &ready.status.prefixes[..]),
+        (&["10.0.0.5".to_owned()][..], &["10.2.0.0/24".to_owned()][..])
+    );
+    assert!(ready.status.last_state_transition_time.is_some());
+
+    // Labels follow the source object.
+    patch(&sources, "nic", json!({ "metadata": { "labels": { "app": null, "tier": "db" } } })).await;
+    let follows = |one: &apinet::NetworkInterface| {
+        let labels = labels(one);
+        labels.get("tier").is_some_and(|tier| tier == "db") && !labels.contains_key("app")
+    };
+    wait(&apinets, &name, "the new labels", follows).await;
+
+    // The apinet object is the MachinePool's: it stays.
+    delete(&sources, "nic").await;
+    wait_gone(&sources, "nic").await;
+    let released = apinets.get(&name).await.unwrap();
+    assert_eq!(labels(&released), Default::default());
+    assert_eq!(released.spec.prefixes, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_virtual_ip_becomes_the_public_address_and_takes_the_interface_out_of_nat() {
+    let (env, _apinetlet) = TestEnv::started().await;
+    env.network("net").await;
+    let spec = json!({ "type": "Public", "ipFamily": "IPv4" });
+    let virtual_ips = env.source::<source::VirtualIp>();
+    create(&virtual_ips, "vip", spec).await;
+    let gateway = json!({ "type": "Public", "ipFamily": "IPv4", "networkRef": { "name": "net" } });
+    create(&env.source::<source::NatGateway>(), "nat", gateway).await;
+    let sources = env.source::<source::NetworkInterface>();
+    let uid = interface(&env, "nic", "10.0.0.6", json!({})).await.uid().unwrap();
+    let counterpart = env.attach("nic", "node-1").await;
+    let name = counterpart.name_any();
+    let apinets = env.apinet::<apinet::NetworkInterface>();
+    wait(&apinets, &name, "NAT", |one| one.spec.nat_gateways.len() == 1).await;
+
+    let reference = json!({ "spec": { "virtualIP": { "virtualIPRef": { "name": "vip" } } } });
+    patch(&sources, "nic", reference).await;
+    let public = wait(&apinets, &name, "a public address", |one| one.spec.public_ips.len() == 1).await;
+    let address = virtual_ips.get("vip").await.unwrap().status.ip;
+    assert_eq!(public.spec.public_ips[0].ip, address);
+    assert_eq!(public.spec.nat_gateways, []);
+    let claimed = virtual_ips.get("vip").await.unwrap();
+    assert_eq!(claimed.spec.target_ref.unwrap().uid, uid);
+    env.set_state(&counterpart, "Ready").await;
+    wait(&sources, "nic", "the public address", |one| one.status.virtual_ip == address).await;
+
+    patch(&sources, "nic", json!({ "spec": { "virtualIP": null } })).await;
+    let is_back =
+        |one: &apinet::NetworkInterface| one.spec.public_ips.is_empty() && one.spec.nat_gateways.len() == 1;
+    wait(&apinets, &name, "NAT again", is_back).await;
+    wait(&virtual_ips, "vip", "free", |one| one.spec.target_ref.is_none()).await;
+    env.set_state(&counterpart, "Ready").await;
+    wait(&sources, "nic", "no public address", |one| one.status.virtual_ip.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_deleted_interface_releases_its_virtual_ip() {
+    let (env, _apinetlet) = TestEnv::started().await;
+    env.network("net").await;
+    let virtual_ips = env.source::<source::VirtualIp>();
+    create(&virtual_ips, "vip", json!({ "type": "Public", "ipFamily": "IPv4" })).await;
+    let reference = json!({ "virtualIP": { "virtualIPRef": { "name": "vip" } } });
+    interface(&env, "nic", "10.0.0.7", reference).await;
+    let name = env.attach("nic", "node-1").await.name_any();
+    let apinets = env.apinet::<apinet::NetworkInterface>();
+    wait(&apinets, &name, "a public address", |one| one.spec.public_ips.len() == 1).await;
+    let sources = env.source::<source::NetworkInterface>();
+    delete(&sources, "nic").await;
+    wait_gone(&sources, "nic").await;
+    assert_eq!(apinets.get(&name).await.unwrap().spec.public_ips, []);
+    assert_eq!(virtual_ips.get("vip").await.unwrap().spec.target_ref, None);
+}
+
+#[tokio::test]
+async fn an_apinet_interface_belongs_to_one_source_interface_only() {
+    let (env, _apinetlet) = TestEnv::started().await;
+    env.network("net").await;
+    let first = interface(&env, "first", "10.0.0.8", json!({})).await.uid().unwrap();
+    let name = env.attach("first", "node-1").await.name_any();
+    let apinets = env.apinet::<apinet::NetworkInterface>();
+    let holder = |one: &apinet::NetworkInterface| {
+        labels(one).get("apinetlet.ironcore.dev/networkinterface-uid").cloned()
+    };
+    wait(&apinets, &name, "a claim", |one| holder(one).as_ref() == Some(&first)).await;
+    let sources = env.source::<source::NetworkInterface>();
+    let id = sources.get("first").await.unwrap().spec.provider_id;
+    interface(&env, "second", "10.0.0.8", json!({})).await;
+    patch(&sources, "second", json!({ "spec": { "providerID": id } })).await;
+    e2e::wait::until("an Event", async || {
+        Ok(env.event_reasons("second").await.contains(&"InterfaceTaken".to_owned()).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(holder(&apinets.get(&name).await.unwrap()), Some(first));
+    // The first one gives it up.
+    patch(&sources, "first", json!({ "spec": { "providerID": "" } })).await;
+    let second = sources.get("second").await.unwrap().uid();
+    wait(&apinets, &name, "the claim of the second", |one| holder(one) == second).await;
+}
