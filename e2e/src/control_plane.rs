@@ -126,6 +126,15 @@ impl ControlPlane {
         Ok(Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
     }
 
+    /// A handle for another test: a client's connections belong to the runtime of its test.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be read.
+    pub async fn of_this_runtime(&self) -> Result<Self> {
+        let cluster = Arc::clone(&self.cluster);
+        Ok(Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
+    }
+
     /// A client of the administrator, without retries.
     pub fn client(&self) -> Client {
         self.client.clone()

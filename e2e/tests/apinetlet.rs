@@ -3,5 +3,7 @@
 mod environment;
 mod garbage;
 mod mapping;
+mod metrics;
 mod network_interface;
 mod policy;
+mod upstream;

@@ -1,6 +1,6 @@
 //! The kinds of both clusters, as far as this program reads and writes them.
 //!
-//! The group of a kind depends on the [`Flavor`](crate::names::Flavor), so that is the dynamic type of all of them. The aggregated
+//! The group of a kind depends on the [`Flavor`], so that is the dynamic type of all of them. The aggregated
 //! API servers of upstream are Go programs, and their JSON is read as it is: `null` where a list is empty, empty objects, and `""`
 //! where a required enum has no value. Addresses and prefixes stay text, because this program copies them, and Go accepts more than
 //! Rust's parser (a zone, for example).

@@ -8,8 +8,10 @@ use common::args::RuntimeArgs;
 use common::cluster::ClusterArgs;
 
 use crate::clusters::ApiNetName;
+use crate::metrics_server::MetricsArgs;
 use crate::names::Flavor;
 use crate::origin::Layout;
+use crate::zap::ZapArgs;
 
 /// Maps the networking API of this cluster onto the network control plane of another one: Networks, NetworkInterfaces, VirtualIPs,
 /// LoadBalancers, NATGateways and NetworkPolicies.
@@ -29,6 +31,12 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub api_net: ClusterArgs<ApiNetName>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub metrics: MetricsArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub zap: ZapArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub runtime: RuntimeArgs,
@@ -106,7 +114,7 @@ impl ValueEnum for Layout {
 }
 
 /// As Go programs write it: `:8081` is any address of this host.
-fn bind_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, String> {
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
         return Ok((Ipv6Addr::UNSPECIFIED, port).into());
     }
@@ -132,6 +140,7 @@ mod tests {
         let args = args.unwrap();
         assert!(args.runtime.leader.leader_elect);
         assert_eq!(args.runtime.admin.admin_address, "[::]:8081".parse().unwrap());
+        assert_eq!(args.metrics.metrics_bind_address.0, Some("[::]:8443".parse().unwrap()));
         assert_eq!((args.own.flavor, args.own.namespace.as_str()), (Flavor::Ironcore, ""));
         assert!(!parse(&["--api-net-namespace=apinet"]).unwrap().runtime.leader.leader_elect);
     }

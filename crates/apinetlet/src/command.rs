@@ -7,19 +7,21 @@ use common::command::{self, Work};
 use crate::args::{Args, OwnArgs};
 use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
-use crate::controller;
+use crate::{controller, metrics_server};
 
 /// Parses the command line and runs the controllers.
 #[must_use]
 pub fn run() -> ExitCode {
     command::main(common::program!(), |args: Args| {
-        let Args { own, api_net, mut runtime } = args;
+        let Args { own, api_net, metrics, zap, mut runtime } = args;
         let config = config(&own)?;
+        zap.fill(&mut runtime.log);
         // That of the Go program: the two never act at once.
         let lease = &mut runtime.leader.leader_elect_resource_name;
         lease.get_or_insert_with(|| config.flavor.names().lease.to_owned());
         let namespace = given(&own.namespace);
         let work = Work::run(async move |runtime| {
+            metrics_server::start(&runtime, &metrics).await?;
             let cluster = runtime.cluster(&api_net).await?;
             let source = Source::new(runtime.client.clone(), config.flavor, namespace);
             let apinet = ApiNet::new(cluster, config.flavor, config.namespace.clone());

@@ -18,7 +18,7 @@
 //! * [`clusters`], [`caches`]: the clients and the watched objects of both clusters.
 //! * [`controller`]: which change concerns which source object. [`apply`]: executes the plan. [`garbage`]: deletes what has no source
 //!   object any more. [`identity`]: the mark of the source cluster.
-//! * [`args`], [`command`]: the command line.
+//! * [`args`], [`zap`], [`command`]: the command line. [`metrics_server`]: the metrics server of the Go program.
 
 pub mod api;
 pub mod apply;
@@ -32,7 +32,9 @@ pub mod error;
 pub mod garbage;
 pub mod identity;
 pub mod mapping;
+pub mod metrics_server;
 pub mod names;
 pub mod origin;
 pub mod plan;
 pub mod provider_id;
+pub mod zap;

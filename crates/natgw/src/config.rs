@@ -106,7 +106,7 @@ impl Config {
         };
         check_jobs(&settings.jobs)?;
         let poll = settings.hetzner.poll_interval;
-        if poll.is_negative() || !(POLL_MIN..=POLL_MAX).contains(&poll.into()) {
+        if poll.is_negative() || !(POLL_MIN..=POLL_MAX).contains(&std::time::Duration::from(poll)) {
             return invalid("hetzner.pollInterval", "must be between 3s and 5m");
         }
         if !settings.floating_ips.label && !settings.floating_ips.selector.is_empty() {

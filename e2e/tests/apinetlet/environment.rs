@@ -30,14 +30,15 @@ pub struct TestEnv {
     pub source_proxy: FaultProxy,
     /// The same for the apinet cluster.
     pub apinet_proxy: FaultProxy,
+    control_plane: ControlPlane,
     _ironcore: Arc<Ironcore>,
 }
 
 impl TestEnv {
     pub async fn new() -> TestEnv {
         let ironcore = Ironcore::shared().await.unwrap();
-        let control_plane = &ironcore.control_plane;
-        let client = ControlPlane::client_of(control_plane.kubeconfig()).await.unwrap();
+        let control_plane = ironcore.control_plane.of_this_runtime().await.unwrap();
+        let client = control_plane.client();
         let namespace = async |prefix: &str| {
             let metadata = json!({ "metadata": { "generateName": format!("{prefix}-") } });
             let namespace = serde_json::from_value(metadata).unwrap();
@@ -58,7 +59,7 @@ impl TestEnv {
             FaultProxy::start_counted(upstream, &writes).await.unwrap()
         };
         let (source_proxy, apinet_proxy) = (proxy(&source_user).await, proxy(&apinet_user).await);
-        TestEnv { client, source, apinet, source_proxy, apinet_proxy, _ironcore: ironcore }
+        TestEnv { client, source, apinet, source_proxy, apinet_proxy, control_plane, _ironcore: ironcore }
     }
 
     /// One with a running apinetlet.
@@ -68,12 +69,17 @@ impl TestEnv {
         (env, program)
     }
 
-    pub fn launch(&self, more: &[&str]) -> Launch {
-        let control_plane = &self._ironcore.control_plane;
+    /// Of the source cluster and of the apinet cluster, through the proxies.
+    pub fn kubeconfigs(&self) -> (String, String) {
         let kubeconfig = |proxy: &FaultProxy| {
-            control_plane.token_kubeconfig(&proxy.url(), "unused").unwrap().display().to_string()
+            let file = self.control_plane.token_kubeconfig(&proxy.url(), "unused");
+            file.unwrap().display().to_string()
         };
-        let (source, apinet) = (kubeconfig(&self.source_proxy), kubeconfig(&self.apinet_proxy));
+        (kubeconfig(&self.source_proxy), kubeconfig(&self.apinet_proxy))
+    }
+
+    pub fn launch(&self, more: &[&str]) -> Launch {
+        let (source, apinet) = self.kubeconfigs();
         Program::binary("apinetlet")
             .unwrap()
             .args([
@@ -169,6 +175,11 @@ impl TestEnv {
         of_object.filter_map(|event| event.reason).collect()
     }
 
+    /// A token of a service account in the source namespace.
+    pub async fn token(&self, account: &str) -> String {
+        self.control_plane.service_account_token(&self.source, account).await.unwrap()
+    }
+
     /// Writes to the kinds of both sides, not to Events and the ConfigMap.
     pub fn writes(&self) -> Vec<String> {
         let writes = [self.source_proxy.writes(), self.apinet_proxy.writes()].concat();
@@ -183,16 +194,18 @@ impl TestEnv {
     }
 }
 
+/// The rules of a Role in a file of upstream's manifests.
+pub fn upstream_rules(file: &str) -> Vec<Value> {
+    let folder = e2e::assets::ironcore().unwrap().join("ironcore-net-config/apinetlet");
+    let text = std::fs::read_to_string(folder.join(file)).unwrap();
+    let role: Value = serde_yaml::from_str(&text).unwrap();
+    role["rules"].as_array().unwrap().clone()
+}
+
 /// A user with the rights of these files of upstream's manifests in one namespace.
 async fn grant(client: &Client, namespace: &str, files: &[&str]) -> String {
     let user = format!("apinetlet-{namespace}");
-    let folder = e2e::assets::ironcore().unwrap().join("ironcore-net-config/apinetlet");
-    let mut rules = Vec::new();
-    for file in files {
-        let text = std::fs::read_to_string(folder.join(file)).unwrap();
-        let role: Value = serde_yaml::from_str(&text).unwrap();
-        rules.extend(role["rules"].as_array().unwrap().clone());
-    }
+    let rules: Vec<Value> = files.iter().flat_map(|file| upstream_rules(file)).collect();
     let metadata = json!({ "name": user });
     let role = json!({ "metadata": metadata, "rules": rules });
     let group = "rbac.authorization.k8s.io";

@@ -164,7 +164,7 @@ async fn a_restart_in_sync_writes_nothing() {
 }
 
 /// Every key was reconciled, and none is queued.
-async fn settled(apinetlet: &Program) {
+pub async fn settled(apinetlet: &Program) {
     let reconciled = async || {
         let metrics = apinetlet.metrics().await?;
         let total = metrics.sum("controller_runtime_reconcile_total", &[]).unwrap_or_default();

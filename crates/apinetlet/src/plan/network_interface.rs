@@ -247,7 +247,7 @@ fn changes<'a>(
     written.map(|(key, value)| (key, Some(value))).chain(removed).collect()
 }
 
-/// Removes all that [`metadata_patch`] has written.
+/// Removes all that a claim has written.
 pub fn release(config: &Config, observed: &ObjectMeta) -> Act {
     let keys = Keys::of(config.flavor, KIND);
     let label = config.flavor.source_cluster_label();

@@ -55,7 +55,8 @@ impl ClientCertificates {
 
 /// The certificate in force.
 pub struct Tls {
-    files: TlsFiles,
+    /// None: made by this process.
+    files: Option<TlsFiles>,
     current: RwLock<(Contents, Arc<ServerConfig>)>,
 }
 
@@ -81,7 +82,29 @@ impl Tls {
     pub fn read(files: TlsFiles) -> Result<Tls, String> {
         let contents = files.contents()?;
         let config = files.config(&contents)?;
-        Ok(Tls { files, current: RwLock::new((contents, config)) })
+        Ok(Tls { files: Some(files), current: RwLock::new((contents, config)) })
+    }
+
+    /// A new certificate for this name, which no client can verify: it protects from listeners, not from impostors. For a server
+    /// whose clients have always been told so, as those of the metrics of controller-runtime.
+    ///
+    /// # Errors
+    /// The system gives no randomness.
+    pub fn self_signed(name: &str) -> Result<Tls, String> {
+        let pair = rcgen::generate_simple_self_signed(vec![name.to_owned()]);
+        let pair = pair.map_err(|error| format!("cannot generate a certificate: {error}"))?;
+        let contents = Contents {
+            certificate: pair.cert.pem().into_bytes(),
+            key: pair.signing_key.serialize_pem().into_bytes(),
+            clients: None,
+        };
+        let files = TlsFiles {
+            certificate: "generated certificate".into(),
+            key: "generated key".into(),
+            clients: ClientCertificates::Ignored,
+        };
+        let config = files.config(&contents)?;
+        Ok(Tls { files: None, current: RwLock::new((contents, config)) })
     }
 
     /// Reads the files now. Returns whether they changed; new connections use them from then on.
@@ -89,11 +112,12 @@ impl Tls {
     /// # Errors
     /// One line that names the file. The previous ones stay in force.
     pub fn reload(&self) -> Result<bool, String> {
-        let contents = self.files.contents()?;
+        let Some(files) = &self.files else { return Ok(false) };
+        let contents = files.contents()?;
         if self.current.read().unwrap_or_else(PoisonError::into_inner).0 == contents {
             return Ok(false);
         }
-        let config = self.files.config(&contents)?;
+        let config = files.config(&contents)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = (contents, config);
         Ok(true)
     }
