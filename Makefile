@@ -152,7 +152,7 @@ generate: ## Write the generated files again: the command line in docs/, the sch
 	done; "$$programs/examples/crds" manifests
 
 .PHONY: bench
-bench: bench-work-queue bench-natgw bench-egress-router bench-routegc bench-deorbiter ## Measure the programs as users get them and print tables (half an hour, plus the release builds)
+bench: bench-work-queue bench-natgw bench-egress-router bench-routegc bench-apinetlet bench-deorbiter ## Measure the programs as users get them and print tables (half an hour, plus the release builds)
 
 .PHONY: bench-work-queue
 bench-work-queue: build-packages ## The work queue of the per-key controllers, with 100,000 keys (a second)
@@ -189,6 +189,16 @@ bench-routegc: ## routegc's part, on a real Neutron (about 6 minutes; ONLY=start
 	@scripts/static.sh routegc
 	@target=$$(scripts/target.sh); "$$target/release/bench" routegc \
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/routegc" $(if $(ONLY),--only $(ONLY))
+
+.PHONY: bench-apinetlet
+bench-apinetlet: ## apinetlet's part, with the Go program in the same run (about 5 minutes)
+	@scripts/packages.sh $(BUILD_PACKAGES) musl-tools
+	@scripts/prerequisites.sh
+	@for what in $(KUBERNETES) ironcore; do scripts/assets.sh $$what >/dev/null || exit 1; done
+	cargo build --release --locked -p bench
+	@scripts/static.sh apinetlet
+	@target=$$(scripts/target.sh); "$$target/release/bench" apinetlet \
+	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/apinetlet" $(if $(ONLY),--only $(ONLY))
 
 .PHONY: bench-deorbiter
 bench-deorbiter: ## deorbiter's part, on a real OpenStack with the real drivers (about 20 minutes; ONLY=providers,claims: parts)

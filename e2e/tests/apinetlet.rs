@@ -6,4 +6,5 @@ mod mapping;
 mod metrics;
 mod network_interface;
 mod policy;
+mod sweep;
 mod upstream;

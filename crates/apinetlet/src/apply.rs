@@ -50,8 +50,10 @@ impl Apply {
                 Some(cache) => self.delete(cache, name, uid).await,
                 None => Ok(()),
             },
-            Act::SetProviderId(id) => {
-                self.patch_source::<M>(key, None, json!({ "spec": { "providerID": id } })).await
+            Act::SetProviderId { id, finalizer } => {
+                let finalizers = self.finalizers::<M>(key, |all| all.extend(finalizer.clone()))?;
+                let patch = json!({ "metadata": { "finalizers": finalizers }, "spec": { "providerID": id } });
+                self.patch_source::<M>(key, None, patch).await
             }
             Act::SetStatus(status) => self.set_status::<M>(key, status).await,
             Act::Claim(one, metadata, configuration) | Act::Configure(one, metadata, configuration) => {
@@ -74,10 +76,19 @@ impl Apply {
         key: &ObjectKey,
         change: impl FnOnce(&mut Vec<String>),
     ) -> Result<(), Error> {
+        let finalizers = self.finalizers::<M>(key, change)?;
+        self.patch_source::<M>(key, None, json!({ "metadata": { "finalizers": finalizers } })).await
+    }
+
+    fn finalizers<M: Mapping>(
+        &self,
+        key: &ObjectKey,
+        change: impl FnOnce(&mut Vec<String>),
+    ) -> Result<Vec<String>, Error> {
         let object = M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)?;
         let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
         change(&mut finalizers);
-        self.patch_source::<M>(key, None, json!({ "metadata": { "finalizers": finalizers } })).await
+        Ok(finalizers)
     }
 
     /// Writes the status; a field that the new one does not have is removed.

@@ -135,8 +135,12 @@ mod tests {
 
     #[test]
     fn the_arguments_of_upstreams_deployment_are_understood() {
-        let args =
-            parse(&["--health-probe-bind-address=:8081", "--leader-elect", "--api-net-namespace=apinet"]);
+        let args = parse(&[
+            "--metrics-bind-address=:8443",
+            "--health-probe-bind-address=:8081",
+            "--leader-elect",
+            "--api-net-namespace=apinet",
+        ]);
         let args = args.unwrap();
         assert!(args.runtime.leader.leader_elect);
         assert_eq!(args.runtime.admin.admin_address, "[::]:8081".parse().unwrap());

@@ -1,4 +1,4 @@
-//! The metrics server of the Go program: HTTPS, for whoever may get `/metrics` (TokenReview and SubjectAccessReview). The probes'
+//! The metrics server of the Go program: HTTPS, for every client that may get `/metrics` (TokenReview and SubjectAccessReview). The probes'
 //! server has the same metrics, in plain text, as every program of this project.
 
 use std::ffi::OsString;

@@ -1,10 +1,11 @@
 //! Measures a program and prints tables in Markdown: `bench natgw`, `bench egress-router`, `bench routegc`, `bench deorbiter`,
-//! `bench work-queue`. Progress goes to standard error.
+//! `bench apinetlet`, `bench work-queue`. Progress goes to standard error.
 //!
 //! Everything runs on this machine and is removed afterwards. `make bench` measures what users get: the static release build.
 //! Without the feature `controllers`, only the CNI plugin can be measured, and no controller is compiled.
 #![cfg_attr(not(feature = "controllers"), allow(dead_code))]
 
+mod apinetlet;
 #[cfg(feature = "controllers")]
 mod deorbiter;
 mod egress_router;
@@ -71,6 +72,8 @@ enum Subject {
     Routegc,
     /// The controller that cleans up clusters, on a real OpenStack
     Deorbiter,
+    /// The mapping of networking APIs, with the Go program in the same run
+    Apinetlet,
     /// The work queue of the per-key controllers
     WorkQueue,
     /// The part of egress-router's bench that runs in the node's namespaces
@@ -96,6 +99,7 @@ fn measured(args: Args) -> Result<String> {
         Subject::Natgw => &[Part::Plan, Part::Start, Part::Moves, Part::Steady, Part::Crowd],
         Subject::Routegc => &[Part::Start, Part::Reconcile, Part::Steady],
         Subject::Deorbiter => &[Part::Start, Part::Steady, Part::Providers, Part::Crowd, Part::Claims],
+        Subject::Apinetlet => &[Part::Start],
         Subject::EgressRouter | Subject::WorkQueue | Subject::EgressRouterDriver => &[],
     };
     let unknown = args.only.iter().find(|part| !parts.contains(part));
@@ -140,6 +144,7 @@ async fn controller(subject: Subject, bench: &mut Bench) -> Result<()> {
     match subject {
         Subject::Natgw => natgw::measure(bench).await,
         Subject::Routegc => routegc::measure(bench).await,
+        Subject::Apinetlet => apinetlet::measure(bench).await,
         _ => deorbiter::measure(bench).await,
     }
 }

@@ -30,6 +30,8 @@ pub struct TestEnv {
     pub source_proxy: FaultProxy,
     /// The same for the apinet cluster.
     pub apinet_proxy: FaultProxy,
+    /// Counts the writes through both.
+    pub counter: WriteCounter,
     control_plane: ControlPlane,
     _ironcore: Arc<Ironcore>,
 }
@@ -49,17 +51,26 @@ impl TestEnv {
         let source_user =
             grant(&client, &source, &["rbac/role.yaml", "rbac/leader_election_role.yaml"]).await;
         let apinet_user = grant(&client, &apinet, &["apinet-rbac/role.yaml"]).await;
-        let writes = WriteCounter::new();
+        let counter = WriteCounter::new();
         let (certificate, key) = control_plane.admin_identity_pem().unwrap();
         let upstream = Upstream::kubernetes(control_plane.url())
             .ca_pem(control_plane.ca_pem().unwrap())
             .client_certificate(certificate, key);
         let proxy = async |user: &str| {
             let upstream = upstream.clone().impersonate(user, Vec::new());
-            FaultProxy::start_counted(upstream, &writes).await.unwrap()
+            FaultProxy::start_counted(upstream, &counter).await.unwrap()
         };
         let (source_proxy, apinet_proxy) = (proxy(&source_user).await, proxy(&apinet_user).await);
-        TestEnv { client, source, apinet, source_proxy, apinet_proxy, control_plane, _ironcore: ironcore }
+        TestEnv {
+            client,
+            source,
+            apinet,
+            source_proxy,
+            apinet_proxy,
+            counter,
+            control_plane,
+            _ironcore: ironcore,
+        }
     }
 
     /// One with a running apinetlet.

@@ -159,8 +159,8 @@ impl TestEnv {
     }
 }
 
-/// The objects of one run, comparable with those of another: IDs are replaced by the names of their objects, and what each run
-/// gets anew is removed.
+/// The objects of one run, comparable with those of another: IDs are replaced by the names of their objects, and values that
+/// differ between any two runs are removed.
 fn normalized(env: &TestEnv, objects: &Objects) -> BTreeMap<String, Value> {
     let mut names = BTreeMap::from([
         (env.source.clone(), "SOURCE".to_owned()),

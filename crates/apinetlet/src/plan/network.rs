@@ -33,6 +33,12 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let Some(origin) = live(config, Kind::Network, &regarding, &source.metadata, metadata, &mut plan) else {
         return plan;
     };
+    let mut finalizer = None;
+    if source.spec.provider_id.is_empty() && plan.steps.pop().is_some() {
+        // It is added with the provider ID, in one write. Until then nothing can use the apinet Network, and without its source object
+        // it is garbage.
+        finalizer = Some(config.flavor.finalizer(Kind::Network));
+    }
     let desired = apinet::Network {
         metadata: counterpart(config, Kind::Network, &origin),
         spec: apinet::NetworkSpec { id: String::new(), peerings: peerings(config, snapshot) },
@@ -56,7 +62,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             id: observed.spec.id.clone(),
             uid: uid.clone(),
         };
-        let act = Act::SetProviderId(id.display(config.flavor).to_string());
+        let act = Act::SetProviderId { id: id.display(config.flavor).to_string(), finalizer };
         plan.step(Action::new(&regarding, act), Reason::NetworkAllocated);
     }
     let peerings =

@@ -47,8 +47,13 @@ pub enum Act {
         /// metadata.uid of the counterpart.
         uid: String,
     },
-    /// Sets `spec.providerID` of the source object, which is empty.
-    SetProviderId(String),
+    /// Sets `spec.providerID` of the source object, which is empty, and adds a finalizer.
+    SetProviderId {
+        /// The provider ID.
+        id: String,
+        /// None if it is there.
+        finalizer: Option<String>,
+    },
     /// Writes the status of the source object.
     SetStatus(Status),
     /// Writes the metadata of an apinet NetworkInterface so that it names the source object, and its configuration.
@@ -183,7 +188,7 @@ impl fmt::Display for Action {
                 write!(f, "apply apinet {kind} {name} of {source}")
             }
             Act::Delete { name, .. } => write!(f, "delete the apinet object {name} of {source}"),
-            Act::SetProviderId(id) => write!(f, "set providerID of {source} to {id}"),
+            Act::SetProviderId { id, .. } => write!(f, "set providerID of {source} to {id}"),
             Act::SetStatus(_) => write!(f, "update the status of {source}"),
             Act::Claim(one, ..) => write!(f, "claim apinet NetworkInterface {} for {source}", one.name),
             Act::Configure(one, ..) => {
@@ -205,7 +210,7 @@ impl plan::Action for Action {
             Act::RemoveFinalizer { .. } => "RemoveFinalizer",
             Act::Apply(_) => "Apply",
             Act::Delete { .. } => "Delete",
-            Act::SetProviderId(_) => "SetProviderID",
+            Act::SetProviderId { .. } => "SetProviderID",
             Act::SetStatus(_) => "UpdateStatus",
             Act::Claim(..) => "ClaimNetworkInterface",
             Act::Configure(..) => "ConfigureNetworkInterface",

@@ -27,12 +27,12 @@ fn allocated(id: &str) -> apinet::Network {
 }
 
 #[test]
-fn a_new_network_gets_finalizer_counterpart_provider_id_and_status_in_this_order() {
+fn a_new_network_gets_counterpart_then_finalizer_with_provider_id_then_status() {
     let mut snapshot = Snapshot { source: source(json!({})), ..Snapshot::default() };
     without_finalizer(&mut snapshot.source.metadata);
-    assert_eq!(acts(&plan(&config(), &snapshot)), ["AddFinalizer", "Apply"]);
+    assert_eq!(acts(&plan(&config(), &snapshot)), ["Apply"]);
     let steps = plan(&config(), &snapshot).steps;
-    let applied = serde_json::to_value(&steps[1].action.act).unwrap();
+    let applied = serde_json::to_value(&steps[0].action.act).unwrap();
     let expected = json!({ "apply": {
         "metadata": {
             "name": "u1", "namespace": "apinet",
@@ -42,11 +42,11 @@ fn a_new_network_gets_finalizer_counterpart_provider_id_and_status_in_this_order
     } });
     assert_eq!(applied, expected);
 
-    snapshot.source = source(json!({}));
     snapshot.counterpart = Some(allocated("301"));
     let steps = plan(&config(), &snapshot).steps;
     let id = "ironcore-net://apinet/u1/301/a1";
-    assert_eq!(steps[0].action.act, Act::SetProviderId(id.into()));
+    let finalizer = Some("apinet.ironcore.dev/network".to_owned());
+    assert_eq!(steps[0].action.act, Act::SetProviderId { id: id.into(), finalizer });
     let Act::SetStatus(Status::Network(status)) = &steps[1].action.act else { unreachable!("{steps:?}") };
     assert_eq!(status.state, "Available");
 
@@ -60,6 +60,16 @@ fn without_an_allocated_id_nothing_is_written_to_the_source() {
     let snapshot =
         Snapshot { source: source(json!({})), counterpart: Some(allocated("")), ..Snapshot::default() };
     assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0]);
+}
+
+#[test]
+fn a_finalizer_that_was_removed_is_added_again() {
+    let id = json!({ "providerID": "ironcore-net://apinet/u1/301/a1" });
+    let mut snapshot =
+        Snapshot { source: source(id), counterpart: Some(allocated("301")), ..Snapshot::default() };
+    snapshot.source.status.state = "Available".into();
+    without_finalizer(&mut snapshot.source.metadata);
+    assert_eq!(acts(&plan(&config(), &snapshot)), ["AddFinalizer"]);
 }
 
 #[test]

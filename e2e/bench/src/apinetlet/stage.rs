@@ -1,0 +1,176 @@
+//! Two namespaces with many objects.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::ironcore::Ironcore;
+use e2e::program::Samples;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{
+    ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
+};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const SOURCE: &str = "networking.ironcore.dev";
+const APINET: &str = "core.apinet.ironcore.dev";
+/// Requests at a time, to fill the namespaces.
+const AT_ONCE: usize = 16;
+const POLL: Duration = Duration::from_millis(100);
+
+pub(super) struct Stage {
+    client: Client,
+    kubeconfig: PathBuf,
+    source: String,
+    apinet: String,
+}
+
+impl Stage {
+    pub(super) async fn new(ironcore: &Ironcore) -> Result<Stage> {
+        let client = ironcore.control_plane.client();
+        let namespaces = Api::<Namespace>::all(client.clone());
+        let namespace = async |prefix: &str| {
+            let object = json!({ "metadata": { "generateName": format!("{prefix}-") } });
+            let created = namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+            anyhow::Ok(created.name_any())
+        };
+        let (source, apinet) = (namespace("source").await?, namespace("apinet").await?);
+        let kubeconfig = ironcore.control_plane.kubeconfig().to_owned();
+        Ok(Stage { client, kubeconfig, source, apinet })
+    }
+
+    pub(super) fn flags(&self) -> Vec<String> {
+        let kubeconfig = self.kubeconfig.display();
+        vec![
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--api-net-kubeconfig={kubeconfig}"),
+            format!("--namespace={}", self.source),
+            format!("--api-net-namespace={}", self.apinet),
+        ]
+    }
+
+    fn api(&self, group: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(group, "v1alpha1", kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+        let namespace = if group == SOURCE { &self.source } else { &self.apinet };
+        Api::namespaced_with(self.client.clone(), namespace, &resource)
+    }
+
+    fn networks(&self) -> Api<DynamicObject> {
+        self.api(SOURCE, "Network", "networks")
+    }
+
+    fn interfaces(&self, group: &str) -> Api<DynamicObject> {
+        self.api(group, "NetworkInterface", "networkinterfaces")
+    }
+
+    async fn create(api: &Api<DynamicObject>, name: &str, mut object: Value) -> Result<DynamicObject> {
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("metadata".to_owned(), json!({ "name": name }));
+        }
+        Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
+    }
+
+    /// Everything that users and the MachinePool create.
+    pub(super) async fn fill(&self, count: usize) -> Result<()> {
+        let (networks, sources, apinets) =
+            (self.networks(), self.interfaces(SOURCE), self.interfaces(APINET));
+        let one = async |number: usize| {
+            let network = Self::create(&networks, &format!("net-{number}"), json!({})).await?;
+            let network = network.uid().context("a UID")?;
+            let ip = address(number);
+            let spec =
+                json!({ "nodeRef": { "name": "node-1" }, "networkRef": { "name": network }, "ips": [ip] });
+            let name = format!("nic-{number}");
+            let apinet = Self::create(&apinets, &name, json!({ "spec": spec })).await?;
+            let ready = Patch::Merge(json!({ "status": { "state": "Ready" } }));
+            apinets.patch_status(&name, &PatchParams::default(), &ready).await?;
+            let id =
+                format!("ironcore-net://{}/{name}/node-1/{}", self.apinet, apinet.uid().context("a UID")?);
+            let spec = json!({
+                "networkRef": { "name": format!("net-{number}") }, "ipFamilies": ["IPv4"], "ips": [{ "value": ip }],
+                "providerID": id,
+            });
+            Self::create(&sources, &name, json!({ "spec": spec })).await?;
+            anyhow::Ok(json!({ "ip": ip, "targetRef": { "uid": name, "name": name, "providerID": id } }))
+        };
+        let destinations: Vec<Value> =
+            stream::iter(0..count).map(one).buffered(AT_ONCE).try_collect().await?;
+        let spec = json!({ "type": "Internal", "ipFamilies": ["IPv4"], "ips": [{ "value": "10.255.0.1" }], "networkRef": { "name": "net-0" } });
+        let balancers = self.api(SOURCE, "LoadBalancer", "loadbalancers");
+        Self::create(&balancers, "web", json!({ "spec": spec })).await?;
+        let network = networks.get("net-0").await?.uid();
+        let routing =
+            json!({ "networkRef": { "name": "net-0", "uid": network }, "destinations": destinations });
+        let routings = self.api(SOURCE, "LoadBalancerRouting", "loadbalancerroutings");
+        Self::create(&routings, "web", routing).await?;
+        Ok(())
+    }
+
+    /// Waits until everything is mapped.
+    pub(super) async fn wait_mapped(&self, count: usize, longest: Duration) -> Result<()> {
+        let begun = Instant::now();
+        let is_available =
+            |object: &DynamicObject| object.data.pointer("/status/state") == Some(&json!("Available"));
+        loop {
+            ensure!(begun.elapsed() < longest, "not everything is mapped after {longest:?}");
+            tokio::time::sleep(POLL).await;
+            let routings = self.api(APINET, "LoadBalancerRouting", "loadbalancerroutings");
+            let routings = routings.list(&ListParams::default()).await?;
+            let targets =
+                |one: &DynamicObject| one.data.get("destinations").and_then(Value::as_array).map(Vec::len);
+            if routings.items.first().and_then(targets) != Some(count) {
+                continue;
+            }
+            let available = async |api: Api<DynamicObject>| {
+                let list = api.list(&ListParams::default()).await?;
+                anyhow::Ok(list.items.iter().filter(|object| is_available(object)).count() == count)
+            };
+            if available(self.networks()).await? && available(self.interfaces(SOURCE)).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Changes the state of an apinet NetworkInterface; how long the source object takes to follow.
+    pub(super) async fn change_state(&self, change: usize) -> Result<Duration> {
+        let name = "nic-0";
+        let (state, expected) =
+            if change.is_multiple_of(2) { ("Error", "Error") } else { ("Ready", "Available") };
+        let parameters = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let sources = self.interfaces(SOURCE);
+        let version = sources.get(name).await?.resource_version().context("a version")?;
+        let mut events = sources.watch(&parameters, &version).await?.boxed();
+        let patch = Patch::Merge(json!({ "status": { "state": state } }));
+        self.interfaces(APINET).patch_status(name, &PatchParams::default(), &patch).await?;
+        let begun = Instant::now();
+        while let Some(event) = events.try_next().await? {
+            if let WatchEvent::Modified(object) = event
+                && object.data.pointer("/status/state") == Some(&json!(expected))
+            {
+                return Ok(begun.elapsed());
+            }
+        }
+        anyhow::bail!("the watch ended")
+    }
+}
+
+fn address(number: usize) -> String {
+    format!("10.{}.{}.{}", number / 65536, number / 256 % 256, number % 256)
+}
+
+/// The metrics of a program.
+pub(super) async fn metrics(port: u16) -> Result<Samples> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: bench\r\n\r\n").await?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await?;
+    let (_, body) = response.split_once("\r\n\r\n").context("no response")?;
+    Samples::parse(body)
+}
