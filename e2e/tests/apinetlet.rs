@@ -1,5 +1,6 @@
 //! apinetlet between the API servers of ironcore and ironcore-net.
 
+mod connection;
 mod environment;
 mod garbage;
 mod mapping;

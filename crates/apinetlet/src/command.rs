@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use common::args::KubeconfigSecret;
 use common::command::{self, Work};
 
 use crate::args::{Args, OwnArgs};
@@ -16,6 +17,8 @@ pub fn run() -> ExitCode {
         let Args { own, api_net, metrics, zap, mut runtime } = args;
         let config = config(&own)?;
         zap.fill(&mut runtime.log);
+        runtime.client.secret = given(&own.kubeconfig_secret_name)
+            .map(|name| KubeconfigSecret { name, namespace: given(&own.kubeconfig_secret_namespace) });
         // That of the Go program: the two never act at once.
         let lease = &mut runtime.leader.leader_elect_resource_name;
         lease.get_or_insert_with(|| config.flavor.names().lease.to_owned());

@@ -134,6 +134,18 @@ pub struct ClientArgs {
         global = true
     )]
     pub impersonate_groups: Vec<String>,
+    /// A Secret whose kubeconfig is that of the cluster. It is read with the connection that the other fields describe.
+    #[arg(skip)]
+    pub secret: Option<KubeconfigSecret>,
+}
+
+/// A Secret with a kubeconfig under the key `kubeconfig`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeconfigSecret {
+    /// metadata.name
+    pub name: String,
+    /// The program's own namespace if None.
+    pub namespace: Option<String>,
 }
 
 impl ClientArgs {

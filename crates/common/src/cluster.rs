@@ -32,6 +32,7 @@ use crate::{
     config::ConfigError,
     metrics::Metrics,
     proxy::Proxy,
+    secret::{SecretData, SecretError},
 };
 
 mod call;
@@ -83,18 +84,44 @@ pub struct Clients {
     pub default_namespace: String,
 }
 
-/// Makes the clients. Reads files and calls no API server: the caches report one that does not respond.
+/// Makes the clients. Reads files, and calls no API server but for a kubeconfig in a Secret: the caches report one that does not
+/// respond.
 ///
 /// # Errors
-/// [`ConfigError`] where the kubeconfig or the service account cannot be read or used.
+/// [`ConfigError`] where the kubeconfig or the service account cannot be read or used; another error where the Secret cannot be read
+/// at present.
 pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) -> anyhow::Result<Clients> {
     let config = configuration(args).await.map_err(|error| ConfigError(error_chain(&*error)))?;
-    tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API");
+    let default_namespace = config.default_namespace.clone();
+    let config = match &args.secret {
+        None => config,
+        Some(secret) => {
+            let own = args.own_namespace(default_namespace.clone());
+            let client = build(&config, program, metrics, MAIN, Some(RETRIES))?;
+            of_secret(&client, secret.namespace.as_ref().unwrap_or(&own), &secret.name).await?
+        }
+    };
+    tracing::info!(server = %config.cluster_url, namespace = default_namespace, "Kubernetes API");
     Ok(Clients {
         client: build(&config, program, metrics, MAIN, Some(RETRIES))?,
         lease: build(&config, program, metrics, MAIN, None)?,
-        default_namespace: config.default_namespace,
+        default_namespace,
     })
+}
+
+/// The key of the kubeconfig in a Secret of the flags.
+const SECRET_KEY: &str = "kubeconfig";
+
+/// The configuration of a kubeconfig in a Secret, as [`of_kubeconfig`] takes it.
+async fn of_secret(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Config> {
+    let secret = SecretData::read(client, namespace, name).await;
+    let secret = match secret {
+        Err(error @ SecretError::Unreadable(..)) => return Err(error.into()),
+        secret => secret.map_err(|error| ConfigError(error.to_string()))?,
+    };
+    let text = secret.text(SECRET_KEY).map_err(|error| ConfigError(error.to_string()))?;
+    let config = of_text(text).await.map_err(|error| secret.invalid(SECRET_KEY, error_chain(&*error)));
+    config.map_err(|error| ConfigError(error.to_string()).into())
 }
 
 /// A client of another cluster, from a kubeconfig in a Secret. A kubeconfig that names files or a program is refused: the right

@@ -21,8 +21,8 @@ const OBJECTS: usize = 1000;
 const CHANGES: usize = 21;
 /// The first synchronization of a slow program ends within it.
 const LONGEST: Duration = Duration::from_secs(900);
-/// Between two looks at a program that is becoming quiet, and how long nothing must happen.
-const LOOK: Duration = Duration::from_millis(50);
+/// Poll interval of a program that is becoming quiet, and how long nothing must happen.
+const POLL: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_secs(5);
 
 /// One of the two programs.
@@ -157,7 +157,7 @@ impl Running {
                     return Ok(last.1.duration_since(self.started));
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 

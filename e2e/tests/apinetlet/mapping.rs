@@ -178,7 +178,7 @@ pub async fn settled(apinetlet: &Program) {
     })
     .await
     .unwrap();
-    // Two looks in a row without a reconciliation in between.
+    // Twice in a row the same number of reconciliations.
     loop {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         let now = reconciled().await.unwrap();

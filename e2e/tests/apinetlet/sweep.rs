@@ -19,7 +19,7 @@ use super::environment::{TestEnv, create, delete, labels, patch, wait, wait_gone
 const SLICES: u64 = 40;
 /// Most of a run is waiting.
 const AT_ONCE: usize = 4;
-/// Between two looks whether the process has ended.
+/// Between two checks whether the process has ended.
 const SUPERVISION: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]

@@ -11,11 +11,7 @@ use crate::{
     config::ConfigError,
     metrics::Metrics,
     readiness::Readiness,
-    secret::{SecretData, SecretError},
 };
-
-/// The key of the kubeconfig in a Secret of the flags.
-const SECRET_KEY: &str = "kubeconfig";
 
 /// The name of a further cluster. A type for each name: the client of one cluster cannot be mistaken for that of another.
 pub trait ClusterName: Send + Sync + 'static {
@@ -83,7 +79,10 @@ impl<N: ClusterName> Args for ClusterArgs<N> {
             .arg(arg(
                 "kubeconfig-secret-name",
                 "NAME",
-                format!("Secret with the kubeconfig of the cluster {name} under the key {SECRET_KEY}"),
+                format!(
+                    "Secret with the kubeconfig of the cluster {name} under the key {}",
+                    super::SECRET_KEY
+                ),
             ))
             .arg(arg(
                 "kubeconfig-secret-namespace",
@@ -179,22 +178,19 @@ impl<N: ClusterName> Cluster<N> {
         first: &Client,
         namespace: &str,
     ) -> anyhow::Result<Cluster<N>> {
+        let named = |error: ConfigError| ConfigError(format!("{}: {}", N::NAME, error.0));
         let config = match &args.secret_name {
-            None => super::configuration(&args.client).await,
+            None => super::configuration(&args.client)
+                .await
+                .map_err(|error| ConfigError(super::error_chain(&*error)).into()),
             Some(name) => {
-                let namespace = args.secret_namespace.as_deref().unwrap_or(namespace);
-                let secret = SecretData::read(first, namespace, name).await;
-                let secret = match secret {
-                    Err(error @ SecretError::Unreadable(..)) => return Err(error.into()),
-                    secret => secret.map_err(|error| ConfigError(error.to_string()))?,
-                };
-                let text = secret.text(SECRET_KEY).map_err(|error| ConfigError(error.to_string()))?;
-                let config = super::of_text(text).await;
-                config.map_err(|error| secret.invalid(SECRET_KEY, super::error_chain(&*error)).into())
+                super::of_secret(first, args.secret_namespace.as_deref().unwrap_or(namespace), name).await
             }
         };
-        let config =
-            config.map_err(|error| ConfigError(format!("{}: {}", N::NAME, super::error_chain(&*error))))?;
+        let config = config.map_err(|error: anyhow::Error| match error.downcast::<ConfigError>() {
+            Ok(error) => named(error).into(),
+            Err(error) => error,
+        })?;
         tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API of {}", N::NAME);
         Ok(Cluster {
             client: super::build(&config, program, metrics, N::NAME, Some(super::RETRIES))?,
