@@ -18,11 +18,11 @@ use crate::provider_id::InterfaceId;
 pub const BY_UID: &str = "uid";
 /// Source NetworkInterfaces by the UID of the apinet one that their provider ID names.
 pub const BY_PROVIDER_UID: &str = "provider-uid";
-/// Source NetworkInterfaces by the VirtualIP that they reference; VirtualIPs by the UID of the NetworkInterface that has claimed them.
+/// Source NetworkInterfaces by the VirtualIP that they reference (`namespace/name`).
 pub const BY_VIRTUAL_IP: &str = "virtual-ip";
 /// VirtualIPs by the UID of the NetworkInterface that has claimed them.
 pub const BY_TARGET: &str = "target";
-/// Source objects by their Network (`namespace/name`); apinet objects by that of their apinet Network (a name).
+/// Source objects by their Network (`namespace/name`); apinet objects by the name of their apinet Network.
 pub const BY_NETWORK: &str = "network";
 /// Source Networks by the UIDs of the Networks that shall reach them.
 pub const BY_PEER: &str = "peer";
