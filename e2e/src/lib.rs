@@ -6,6 +6,8 @@
 //!
 //!   routegc, deorbiter ── openstack       (real Keystone, Neutron, Nova, Cinder, Octavia)
 //!
+//!   apinetlet ── ironcore                 (real API servers of ironcore and ironcore-net)
+//!
 //!   egress-router ── egress_router        (a node, its pods, another node, a LAN, an outside: namespaces with packets)
 //! ```
 
