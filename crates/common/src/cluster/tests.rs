@@ -374,6 +374,6 @@ mod further {
         let args = parse(&["--edge-kubeconfig-secret-name", "s"]).unwrap().edge;
         let error = Cluster::connect(&args, &program, &metrics, &readiness, &main, "n").await.unwrap_err();
         assert!(error.is::<ConfigError>(), "{error:?}");
-        assert_eq!(error.to_string(), "Secret n/s does not exist");
+        assert_eq!(error.to_string(), "edge: Secret n/s does not exist");
     }
 }
