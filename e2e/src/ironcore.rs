@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use crate::assets;
 use crate::control_plane::ControlPlane;
 use crate::program::{Launch, Program, free_port};
-use crate::wait::TIMEOUT;
+use crate::wait::{TIMEOUT, until};
 
 const POLL: Duration = Duration::from_millis(50);
 
@@ -138,25 +138,18 @@ impl Ironcore {
 
     async fn until_served(&self, groups: &[String]) -> Result<()> {
         let client = self.control_plane.client();
-        let deadline = Instant::now() + TIMEOUT;
         for group in groups {
             let version = format!("{group}/v1alpha1");
-            loop {
-                let error = match client.list_api_group_resources(&version).await {
-                    Ok(resources) if !resources.resources.is_empty() => break,
-                    Ok(_) => "no kinds".to_owned(),
-                    Err(error) => error.to_string(),
-                };
+            let is_served = async || {
                 for program in &self.programs {
                     if let Some(status) = program.exited()? {
-                        bail!("a server of {group} ended: {status}{}", program.output().tail());
+                        bail!("a server ended: {status}{}", program.output().tail());
                     }
                 }
-                if Instant::now() > deadline {
-                    bail!("{group} is not served after {TIMEOUT:?}: {error}");
-                }
-                sleep(POLL).await;
-            }
+                let kinds = client.list_api_group_resources(&version).await;
+                Ok(kinds.is_ok_and(|kinds| !kinds.resources.is_empty()).then_some(()))
+            };
+            until(&format!("the kinds of {group}"), is_served).await?;
         }
         Ok(())
     }

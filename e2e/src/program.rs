@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::wait::TIMEOUT;
 
+pub use admin::metrics;
 pub use built::program as built;
 pub use output::Output;
 pub use owner::Owner;

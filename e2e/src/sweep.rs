@@ -125,6 +125,31 @@ pub enum Harm {
     WatchExpired,
 }
 
+/// The faults of a read from an API server.
+pub const OF_READS: [Harm; 6] = [
+    Harm::Refused,
+    Harm::Rejected(500),
+    Harm::Rejected(503),
+    Harm::Rejected(403),
+    Harm::Cut,
+    Harm::LateResponse,
+];
+
+/// The faults of a write to an API server.
+pub const OF_WRITES: [Harm; 11] = [
+    Harm::Refused,
+    Harm::Rejected(500),
+    Harm::Rejected(503),
+    Harm::Rejected(409),
+    Harm::Rejected(403),
+    Harm::Replaced(500),
+    Harm::Replaced(504),
+    Harm::Swallowed,
+    Harm::Cut,
+    Harm::LateRequest,
+    Harm::LateResponse,
+];
+
 impl Harm {
     /// The fault of the proxy.
     ///

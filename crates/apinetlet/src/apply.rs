@@ -4,19 +4,21 @@
 //! * All else is a JSON merge patch with the resourceVersion that was read: a lost update is impossible, and aggregated API servers
 //!   and CRDs serve it alike.
 
-use common::apply::FieldManager;
+use std::sync::Arc;
+
+use common::apply::{FieldManager, body};
 use common::cache::{Cache, ObjectKey};
-use kube::Resource;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Resource as _};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiNetKind, LocalUidRef};
+use crate::api::{ApiKind, ApiNetKind, LocalUidRef};
 use crate::caches::{Caches, PolicyCaches};
 use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
 use crate::error::Error;
 use crate::mapping::Mapping;
-use crate::plan::steps::{Configuration, InterfaceRef, MetadataPatch, VersionedName};
+use crate::plan::steps::{InterfaceRef, MetadataPatch, VersionedName};
 use crate::plan::{Act, Desired, Status};
 
 /// The clients and caches of both clusters.
@@ -57,18 +59,23 @@ impl Apply {
             }
             Act::SetStatus(status) => self.set_status::<M>(key, status).await,
             Act::Claim(one, metadata, configuration) | Act::Configure(one, metadata, configuration) => {
-                self.patch_interface(one, metadata, configuration).await
+                self.patch_interface(one, metadata, serde_json::to_value(configuration)?).await
             }
-            Act::Release(one, metadata) => self.release(one, metadata).await,
+            Act::Release(one, metadata) => {
+                self.patch_interface(one, metadata, json!({ "publicIPs": null, "prefixes": null })).await
+            }
             Act::ClaimVirtualIp(one) => {
-                let object =
-                    M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)?;
-                let uid = object.meta().uid.clone().unwrap_or_default();
+                let uid = self.source_object::<M>(key)?.meta().uid.clone().unwrap_or_default();
                 let target = LocalUidRef { name: key.name().to_owned(), uid };
                 self.set_target(key, one, serde_json::to_value(target)?).await
             }
             Act::ReleaseVirtualIp(one) => self.set_target(key, one, Value::Null).await,
         }
+    }
+
+    /// The source object as it is cached now.
+    fn source_object<M: Mapping>(&self, key: &ObjectKey) -> Result<Arc<M::Source>, Error> {
+        M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)
     }
 
     async fn set_finalizers<M: Mapping>(
@@ -85,16 +92,14 @@ impl Apply {
         key: &ObjectKey,
         change: impl FnOnce(&mut Vec<String>),
     ) -> Result<Vec<String>, Error> {
-        let object = M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)?;
-        let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+        let mut finalizers = self.source_object::<M>(key)?.meta().finalizers.clone().unwrap_or_default();
         change(&mut finalizers);
         Ok(finalizers)
     }
 
     /// Writes the status; a field that the new one does not have is removed.
     async fn set_status<M: Mapping>(&self, key: &ObjectKey, status: &Status) -> Result<(), Error> {
-        let object = M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)?;
-        let observed = serde_json::to_value(&*object)?;
+        let observed = serde_json::to_value(&*self.source_object::<M>(key)?)?;
         let mut status = serde_json::to_value(status)?;
         let removed = observed.get("status").and_then(Value::as_object).into_iter().flat_map(Map::keys);
         if let Value::Object(fields) = &mut status {
@@ -105,67 +110,38 @@ impl Apply {
         self.patch_source::<M>(key, Some("status"), json!({ "status": status })).await
     }
 
-    /// Patches the source object as it is cached now.
     async fn patch_source<M: Mapping>(
         &self,
         key: &ObjectKey,
         subresource: Option<&str>,
         patch: Value,
     ) -> Result<(), Error> {
-        let cache = M::sources(&self.caches).ok_or(Error::Outdated)?;
-        let object = cache.get(key).ok_or(Error::Outdated)?;
+        let object = self.source_object::<M>(key)?;
         let patch = of_version(patch, object.meta().resource_version.as_deref());
-        let api = self.source.api::<M::Source>(key.namespace());
-        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
-        let writing = cache.writing();
-        let written = match subresource {
-            None => api.patch(key.name(), &parameters, &patch).await,
-            Some(subresource) => api.patch_subresource(subresource, key.name(), &parameters, &patch).await,
-        };
-        cache.written(writing, written.map_err(Error::of_update)?);
-        Ok(())
+        let api = self.source.api(key.namespace());
+        let cache = M::sources(&self.caches).ok_or(Error::Outdated)?;
+        merge(api, cache, key.name(), subresource, &patch).await
     }
 
     /// `key`: that of the NetworkInterface.
     async fn set_target(&self, key: &ObjectKey, one: &VersionedName, target: Value) -> Result<(), Error> {
         let patch = of_version(json!({ "spec": { "targetRef": target } }), Some(&one.resource_version));
-        let cache = &self.caches.virtual_ips;
-        let writing = cache.writing();
         let api = self.source.api(key.namespace());
-        let written = api.patch(&one.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        cache.written(writing, written.map_err(Error::of_update)?);
-        Ok(())
+        merge(api, &self.caches.virtual_ips, &one.name, None, &patch).await
     }
 
     async fn patch_interface(
         &self,
         one: &InterfaceRef,
         metadata: &MetadataPatch,
-        configuration: &Configuration,
+        spec: Value,
     ) -> Result<(), Error> {
-        let patch = json!({ "metadata": metadata, "spec": configuration });
-        self.patch_interface_with(one, patch).await
-    }
-
-    /// Releases an apinet NetworkInterface.
-    ///
-    /// # Errors
-    /// As [`Apply::run`].
-    pub async fn release(&self, one: &InterfaceRef, metadata: &MetadataPatch) -> Result<(), Error> {
-        let patch = json!({ "metadata": metadata, "spec": { "publicIPs": null, "prefixes": null } });
-        self.patch_interface_with(one, patch).await
-    }
-
-    async fn patch_interface_with(&self, one: &InterfaceRef, mut patch: Value) -> Result<(), Error> {
+        let mut patch = json!({ "metadata": metadata, "spec": spec });
         if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("uid".to_owned(), one.uid.clone().into());
         }
         let patch = of_version(patch, Some(&one.resource_version));
-        let cache = &self.caches.apinet.network_interfaces;
-        let writing = cache.writing();
-        let written = self.apinet.api().patch(&one.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        cache.written(writing, written.map_err(Error::of_update)?);
-        Ok(())
+        merge(self.apinet.api(), &self.caches.apinet.network_interfaces, &one.name, None, &patch).await
     }
 
     async fn apply(&self, desired: &Desired) -> Result<(), Error> {
@@ -202,7 +178,7 @@ impl Apply {
     ) -> Result<(), Error> {
         let Some(cache) = cache else { return Ok(()) };
         let name = desired.meta().name.as_deref().unwrap_or_default();
-        let body = with_type(desired, &self.config)?;
+        let body = body::<K>(desired, &self.config.flavor).map_err(Error::Invalid)?;
         let parameters = PatchParams::apply(manager.name()).force();
         let writing = cache.writing();
         let written = self.apinet.api::<K>().patch(name, &parameters, &Patch::Apply(body)).await;
@@ -211,10 +187,7 @@ impl Apply {
     }
 
     /// Deletes an object of the apinet cluster if it has this UID.
-    ///
-    /// # Errors
-    /// As [`Apply::run`].
-    pub async fn delete<K: ApiNetKind>(&self, cache: &Cache<K>, name: &str, uid: &str) -> Result<(), Error> {
+    async fn delete<K: ApiNetKind>(&self, cache: &Cache<K>, name: &str, uid: &str) -> Result<(), Error> {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let cached = cache.get(&ObjectKey::new(&self.config.namespace, name));
@@ -257,12 +230,20 @@ fn of_version(mut patch: Value, resource_version: Option<&str>) -> Value {
     patch
 }
 
-/// The body of a server-side apply.
-fn with_type<K: ApiNetKind>(desired: &K, config: &Config) -> Result<Value, Error> {
-    let mut body = serde_json::to_value(desired)?;
-    if let Some(fields) = body.as_object_mut() {
-        fields.insert("apiVersion".to_owned(), K::api_version(&config.flavor).into());
-        fields.insert("kind".to_owned(), K::kind(&config.flavor).into());
-    }
-    Ok(body)
+/// Patches an object, and puts the response into its cache.
+async fn merge<K: ApiKind>(
+    api: Api<K>,
+    cache: &Cache<K>,
+    name: &str,
+    subresource: Option<&str>,
+    patch: &Value,
+) -> Result<(), Error> {
+    let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let writing = cache.writing();
+    let written = match subresource {
+        None => api.patch(name, &parameters, &patch).await,
+        Some(subresource) => api.patch_subresource(subresource, name, &parameters, &patch).await,
+    };
+    cache.written(writing, written.map_err(Error::of_update)?);
+    Ok(())
 }

@@ -7,11 +7,11 @@ use common::runtime::Runtime;
 use kube::Resource;
 
 use crate::api::network_policy::{NetworkPolicy, NetworkPolicyRule, SourceNetworkPolicy};
-use crate::api::{ApiNetKind, apinet, source};
+use crate::api::{apinet, source};
 use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
 use crate::names::{Flavor, Kind};
-use crate::origin::{Keys, Origin};
+use crate::origin::Keys;
 use crate::provider_id::InterfaceId;
 
 /// metadata.uid
@@ -85,6 +85,7 @@ impl Caches {
     #[must_use]
     pub fn start(runtime: &Runtime, config: &Config, source: &Source, apinet: &ApiNet) -> Caches {
         let flavor = config.flavor;
+        let interface = Keys::of(flavor, Kind::NetworkInterface);
         Caches {
             networks: source
                 .cache::<source::Network>(runtime)
@@ -102,7 +103,7 @@ impl Caches {
                 })
                 .index(BY_VIRTUAL_IP, |one| {
                     let name = one.virtual_ip();
-                    name.map(|name| local_key(one, name)).into_iter().collect()
+                    name.map(|name| local_key(one, name).to_string()).into_iter().collect()
                 })
                 .start(),
             virtual_ips: source
@@ -111,12 +112,12 @@ impl Caches {
                 .start(),
             load_balancers: source
                 .cache::<source::LoadBalancer>(runtime)
-                .index(BY_NETWORK, |one| vec![local_key(one, &one.spec.network_ref.name)])
+                .index(BY_NETWORK, |one| vec![local_key(one, &one.spec.network_ref.name).to_string()])
                 .start(),
             load_balancer_routings: source.cache(runtime).start(),
             nat_gateways: source
                 .cache::<source::NatGateway>(runtime)
-                .index(BY_NETWORK, |one| vec![local_key(one, &one.spec.network_ref.name)])
+                .index(BY_NETWORK, |one| vec![local_key(one, &one.spec.network_ref.name).to_string()])
                 .start(),
             prefixes: source
                 .cache::<source::Prefix>(runtime)
@@ -128,10 +129,7 @@ impl Caches {
                     .cache::<apinet::NetworkInterface>(runtime)
                     .index(BY_UID, uid)
                     .index(BY_ORIGIN, move |one| {
-                        origin(flavor, Kind::NetworkInterface, one)
-                            .map(|origin| origin.uid)
-                            .into_iter()
-                            .collect()
+                        interface.read(&one.metadata).map(|origin| origin.uid).into_iter().collect()
                     })
                     .index(BY_NETWORK, |one| vec![one.spec.network_ref.name.clone()])
                     .start(),
@@ -149,7 +147,7 @@ impl Caches {
             policies: (flavor == Flavor::Ironcore).then(|| PolicyCaches {
                 policies: source
                     .cache::<SourceNetworkPolicy>(runtime)
-                    .index(BY_NETWORK, |one| vec![local_key(one, &one.spec.network_ref.name)])
+                    .index(BY_NETWORK, |one| vec![local_key(one, &one.spec.network_ref.name).to_string()])
                     .start(),
                 counterparts: apinet.cache(runtime).start(),
                 rules: apinet.cache(runtime).start(),
@@ -197,19 +195,14 @@ fn uid<K: Resource>(object: &K) -> Vec<String> {
 }
 
 /// The key of another object in the namespace of this one.
-pub fn local_key<K: Resource>(object: &K, name: &str) -> String {
-    ObjectKey::new(object.meta().namespace.as_deref().unwrap_or_default(), name).to_string()
+pub fn local_key<K: Resource>(object: &K, name: &str) -> ObjectKey {
+    ObjectKey::new(object.meta().namespace.as_deref().unwrap_or_default(), name)
 }
 
 fn prefixes_of_peerings(network: &source::Network) -> Vec<String> {
     let prefixes = network.spec.peerings.iter().flat_map(|peering| &peering.prefixes);
     let names = prefixes.map(|prefix| prefix.prefix_ref.name.as_str()).filter(|name| !name.is_empty());
-    names.map(|name| local_key(network, name)).collect()
-}
-
-/// The source object that an apinet object names.
-pub fn origin<K: ApiNetKind>(flavor: Flavor, kind: Kind, object: &K) -> Option<Origin> {
-    Keys::of(flavor, kind).read(object.meta())
+    names.map(|name| local_key(network, name).to_string()).collect()
 }
 
 /// A copy that a plan may keep.

@@ -15,10 +15,10 @@ use common::executor::{ActionError as _, Executor};
 use common::runtime::Runtime;
 use kube::Resource;
 
-use crate::api::{ApiNetKind, SourceKind, apinet, source};
+use crate::api::{ApiNetKind, SourceKind, source};
 use crate::apply::Apply;
 use crate::caches::{
-    BY_NETWORK, BY_PEER, BY_PREFIX, BY_PROVIDER_UID, BY_UID, BY_VIRTUAL_IP, Caches, local_key, origin,
+    BY_NETWORK, BY_PEER, BY_PREFIX, BY_PROVIDER_UID, BY_UID, BY_VIRTUAL_IP, Caches, local_key,
 };
 use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
@@ -27,6 +27,7 @@ use crate::garbage;
 use crate::identity;
 use crate::mapping::{self, Mapping, referring};
 use crate::names::Kind;
+use crate::origin::Keys;
 
 /// Objects of one kind at a time. A request takes milliseconds, most of which is the API server's.
 const MAX_CONCURRENT_RECONCILES: usize = 16;
@@ -54,7 +55,7 @@ pub async fn run(runtime: Runtime, config: Config, source: Source, apinet: ApiNe
     let controllers = futures::future::try_join_all([
         start(networks(&runtime, &apply)),
         start(network_interfaces(&runtime, &apply)),
-        start(virtual_ips(&runtime, &apply)),
+        start(controller::<mapping::VirtualIp>(&runtime, &apply)),
         start(load_balancers(&runtime, &apply)),
         start(nat_gateways(&runtime, &apply)),
         start(policies(&runtime, &apply)),
@@ -129,10 +130,10 @@ fn to_origin<K: ApiNetKind>(
     apply: &Arc<Apply>,
     kind: Kind,
 ) -> impl Fn(&Change<K>, &Queue<ObjectKey>) + Send + Sync + use<K> {
-    let flavor = apply.config.flavor;
+    let keys = Keys::of(apply.config.flavor, kind);
     move |change, queue| {
         for object in versions(change) {
-            if let Some(origin) = origin(flavor, kind, &**object) {
+            if let Some(origin) = keys.read(object.meta()) {
                 queue.add(ObjectKey::new(&origin.namespace, &origin.name));
             }
         }
@@ -182,8 +183,7 @@ fn network_interfaces(
         .watches(&apply.caches.virtual_ips, move |change, queue| {
             for object in versions(change) {
                 if let Some(target) = &object.spec.target_ref {
-                    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-                    queue.add(ObjectKey::new(namespace, &target.name));
+                    queue.add(local_key(&**object, &target.name));
                 }
             }
             add_all(queue, &of_virtual_ip.indexed(BY_VIRTUAL_IP, &change.key().to_string()));
@@ -197,14 +197,9 @@ fn to_controller(kind: &'static str) -> impl Fn(&Change<source::Prefix>, &Queue<
     move |change, queue| {
         let object = change.object();
         if let Some(owner) = object.controller().filter(|owner| owner.kind == kind) {
-            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-            queue.add(ObjectKey::new(namespace, &owner.name));
+            queue.add(local_key(&**object, &owner.name));
         }
     }
-}
-
-fn virtual_ips(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<mapping::VirtualIp>>> {
-    controller::<mapping::VirtualIp>(runtime, apply)
 }
 
 /// To the objects that reference a Network.
@@ -250,20 +245,12 @@ fn policies(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<m
             policies_of(&of_network, change.key().name()).into_iter().for_each(|key| queue.add(key));
         })
         .watches(&caches.apinet.network_interfaces, move |change, queue| {
-            add_later(queue, policies_of(&of_interface, &network_of_interface(change)));
+            add_later(queue, policies_of(&of_interface, &change.object().spec.network_ref.name));
         })
         .watches(&caches.apinet.load_balancers, move |change, queue| {
-            add_later(queue, policies_of(&of_balancer, &network_of_balancer(change)));
+            add_later(queue, policies_of(&of_balancer, &change.object().spec.network_ref.name));
         });
     Some(controller)
-}
-
-fn network_of_interface(change: &Change<apinet::NetworkInterface>) -> String {
-    change.object().spec.network_ref.name.clone()
-}
-
-fn network_of_balancer(change: &Change<apinet::LoadBalancer>) -> String {
-    change.object().spec.network_ref.name.clone()
 }
 
 fn add_later(queue: &Queue<ObjectKey>, keys: Vec<ObjectKey>) {
@@ -276,7 +263,7 @@ fn policies_of(caches: &Caches, network: &str) -> Vec<ObjectKey> {
     let networks = caches.networks.indexed(BY_UID, network);
     let of_network = |network: &Arc<source::Network>| {
         let name = network.metadata.name.as_deref().unwrap_or_default();
-        policies.policies.indexed(BY_NETWORK, &local_key(&**network, name))
+        policies.policies.indexed(BY_NETWORK, &local_key(&**network, name).to_string())
     };
     networks.iter().flat_map(of_network).map(|policy| ObjectKey::of(&*policy)).collect()
 }

@@ -11,7 +11,7 @@ pub enum Error {
     Kubernetes(#[source] kube::Error),
     /// A request cannot be made of the object: a mistake in the program.
     #[error("the desired object cannot be serialized: {0}")]
-    Invalid(#[from] serde_json::Error),
+    Invalid(String),
     /// The object was changed or deleted since it was read.
     #[error("the object has changed since it was read")]
     Outdated,
@@ -31,6 +31,12 @@ impl Error {
             kube::Error::Api(status) if matches!(status.code, 404 | 409) => Error::Outdated,
             other => Error::Kubernetes(other),
         }
+    }
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Error {
+        Error::Invalid(error.to_string())
     }
 }
 

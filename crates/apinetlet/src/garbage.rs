@@ -165,26 +165,22 @@ impl Garbage {
         if observed.is_some_and(|observed| observed.metadata.uid.as_ref() == Some(&origin.uid)) {
             return Ok(Next::Gone);
         }
-        let (executor, apply) = (Executor { events, ..Executor::from(&self.runtime) }, &self.apply);
-        let regarding = plan::regarding_origin(config.flavor, M::KIND, &origin);
-        let because = Reason::SourceGone(regarding.to_string());
-        let done = match M::KIND {
-            Kind::NetworkInterface => {
-                let act = plan::network_interface::release(config, metadata);
-                let Act::Release(one, changes) = act.clone() else { return Ok(Next::Gone) };
-                let step = Step { action: Action { source: regarding, act }, because };
-                executor.execute(&step, apply.release(&one, &changes)).await
-            }
+        let act = match M::KIND {
+            Kind::NetworkInterface => plan::network_interface::release(config, metadata),
             kind => {
                 let uid = metadata.uid.clone().unwrap_or_default();
-                let act = Act::Delete { kind, name: key.name.clone(), uid: uid.clone() };
-                let step = Step { action: Action { source: regarding, act }, because };
-                executor.execute(&step, apply.delete(cache, &key.name, &uid)).await
+                Act::Delete { kind, name: key.name.clone(), uid }
             }
         };
+        let regarding = plan::regarding_origin(config.flavor, M::KIND, &origin);
+        let because = Reason::SourceGone(regarding.to_string());
+        let step = Step { action: Action { source: regarding, act }, because };
+        let source = ObjectKey::new(&origin.namespace, &origin.name);
+        let executor = Executor { events, ..Executor::from(&self.runtime) };
+        let done = executor.execute(&step, self.apply.run::<M>(&source, &step.action.act)).await;
         match done {
             Err(error) if !error.is_outdated() => Err(error),
-            // Its event is on the way, and is looked at again.
+            // Its event is on the way.
             _ => Ok(Next::Gone),
         }
     }

@@ -59,8 +59,7 @@ fn counterpart<K: Resource>(config: &Config, object: &K) -> ObjectKey {
 
 /// The Network that a source object references.
 fn network<K: Resource>(caches: &Caches, object: &K, name: &str) -> Option<String> {
-    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-    caches.networks.get(&ObjectKey::new(namespace, name))?.metadata.uid.clone()
+    caches.networks.get(&local_key(object, name))?.metadata.uid.clone()
 }
 
 /// The allocated Prefixes that an object controls (CIDR), by their names.
@@ -92,8 +91,7 @@ impl Mapping for Network {
             Some((uid.clone(), network.spec.id.clone()))
         };
         let prefix = |name: &String| {
-            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-            let prefix = caches.prefixes.get(&ObjectKey::new(namespace, name))?;
+            let prefix = caches.prefixes.get(&local_key(&object, name))?;
             Some((name.clone(), prefix.allocated()?.to_owned()))
         };
         let referenced = object.spec.peerings.iter().flat_map(|peering| &peering.prefixes);
@@ -128,10 +126,7 @@ impl Mapping for NetworkInterface {
             interfaces.extend(caches.apinet.network_interfaces.indexed(BY_UID, &id.uid));
         }
         let mut virtual_ips = caches.virtual_ips.indexed(BY_TARGET, uid);
-        let referenced = object.virtual_ip().map(|name| {
-            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-            ObjectKey::new(namespace, name)
-        });
+        let referenced = object.virtual_ip().map(|name| local_key(&object, name));
         virtual_ips.extend(referenced.and_then(|key| caches.virtual_ips.get(&key)));
         let snapshot = plan::network_interface::Snapshot {
             interfaces: distinct(interfaces),
@@ -264,5 +259,6 @@ impl Mapping for Policy {
 #[must_use]
 pub fn referring<K: SourceKind>(cache: &Cache<K>, network: &source::Network) -> Vec<ObjectKey> {
     let name = network.metadata.name.as_deref().unwrap_or_default();
-    cache.indexed(BY_NETWORK, &local_key(network, name)).iter().map(|one| ObjectKey::of(&**one)).collect()
+    let referring = cache.indexed(BY_NETWORK, &local_key(network, name).to_string());
+    referring.iter().map(|one| ObjectKey::of(&**one)).collect()
 }

@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use clap::{ArgAction, Args as Group};
 use common::admin::LIMITS;
 use common::config::ConfigError;
 use common::runtime::Runtime;
 use common::server::{Builder, ClientCertificates, Tls, TlsFiles, TokenAuthentication};
-use http::{Response, StatusCode, header::CONTENT_TYPE};
+use http::{Response, StatusCode};
 use http_body_util::Full;
 
 use crate::args::bind_address;
@@ -65,12 +66,9 @@ pub async fn start(runtime: &Runtime, args: &MetricsArgs) -> anyhow::Result<()> 
     let server = server.bind(address).await.with_context(|| format!("metrics server on {address}"))?;
     let (metrics, never) = (runtime.metrics.clone(), tokio_util::sync::CancellationToken::new());
     let handler = move |_, request: http::Request<_>| {
-        let response = match (request.uri().path(), metrics.text()) {
-            ("/metrics", Ok(text)) => response(StatusCode::OK, text),
-            ("/metrics", Err(error)) => {
-                response(StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into_bytes())
-            }
-            _ => response(StatusCode::NOT_FOUND, b"there is only /metrics\n".to_vec()),
+        let response = match request.uri().path() {
+            "/metrics" => common::admin::metrics(&metrics),
+            _ => not_found(),
         };
         std::future::ready(response)
     };
@@ -78,11 +76,9 @@ pub async fn start(runtime: &Runtime, args: &MetricsArgs) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn response(status: StatusCode, body: Vec<u8>) -> Response<Full<bytes::Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    let text = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, text);
+fn not_found() -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(b"there is only /metrics\n")));
+    *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }
 

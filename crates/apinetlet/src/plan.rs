@@ -64,7 +64,21 @@ pub fn regarding_origin(flavor: Flavor, kind: Kind, origin: &Origin) -> Regardin
     }
 }
 
-/// Plans the finalizer and the deletion of a source object with a counterpart of its own. Returns the object if its counterpart is to
+/// The finalizer of a source object, if it is missing.
+fn missing_finalizer(config: &Config, kind: Kind, metadata: &ObjectMeta) -> Option<String> {
+    let finalizer = config.flavor.finalizer(kind);
+    let has_finalizer = metadata.finalizers.iter().flatten().any(|one| *one == finalizer);
+    (!has_finalizer).then_some(finalizer)
+}
+
+/// Plans the finalizer of a source object that is not being deleted.
+fn add_finalizer(config: &Config, kind: Kind, regarding: &Regarding, metadata: &ObjectMeta, plan: &mut Plan) {
+    if let Some(finalizer) = missing_finalizer(config, kind, metadata) {
+        plan.step(Action::new(regarding, Act::AddFinalizer(finalizer)), Reason::FinalizerMissing);
+    }
+}
+
+/// Plans the deletion of a source object with a counterpart of its own. Returns the object if its counterpart is to
 /// be applied. `counterpart`: the metadata of the object that has the UID as name, if there is one. It is deleted only if it names the
 /// source object.
 fn live(
@@ -75,16 +89,11 @@ fn live(
     counterpart: Option<&ObjectMeta>,
     plan: &mut Plan,
 ) -> Option<Origin> {
-    let finalizer = config.flavor.finalizer(kind);
-    let has_finalizer = metadata.finalizers.iter().flatten().any(|one| *one == finalizer);
     let origin = Origin::of(metadata).filter(|_| is_managed(config, metadata))?;
     if metadata.deletion_timestamp.is_none() {
-        if !has_finalizer {
-            plan.step(Action::new(regarding, Act::AddFinalizer(finalizer)), Reason::FinalizerMissing);
-        }
         return Some(origin);
     }
-    if has_finalizer {
+    if missing_finalizer(config, kind, metadata).is_none() {
         let keys = Keys::of(config.flavor, kind);
         let is_own = |one: &&ObjectMeta| keys.read(one).is_some_and(|of| of.uid == origin.uid);
         match counterpart.filter(is_own) {
@@ -96,6 +105,7 @@ fn live(
             // It has a finalizer of its own: the end of its deletion is the next event.
             Some(_) => {}
             None => {
+                let finalizer = config.flavor.finalizer(kind);
                 let act = Act::RemoveFinalizer { finalizer, gone: Some(origin.uid) };
                 plan.step(Action::new(regarding, act), Reason::CounterpartGone);
             }

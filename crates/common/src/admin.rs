@@ -31,6 +31,7 @@ use crate::{
 mod pages;
 mod status;
 
+pub use pages::metrics;
 pub use status::Status;
 
 /// Probes, a scraper or two and a person come to less than ten connections. A request head takes one packet and is below 1 KiB,

@@ -98,7 +98,8 @@ pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) ->
         Some(secret) => {
             let own = args.own_namespace(default_namespace.clone());
             let client = build(&config, program, metrics, MAIN, Some(RETRIES))?;
-            of_secret(&client, secret.namespace.as_ref().unwrap_or(&own), &secret.name).await?
+            let namespace = secret.namespace.as_ref().unwrap_or(&own);
+            of_secret(&client, namespace, &secret.name).await.map_err(|error| unusable(error, ""))?
         }
     };
     tracing::info!(server = %config.cluster_url, namespace = default_namespace, "Kubernetes API");
@@ -113,15 +114,18 @@ pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) ->
 const SECRET_KEY: &str = "kubeconfig";
 
 /// The configuration of a kubeconfig in a Secret, as [`of_kubeconfig`] takes it.
-async fn of_secret(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Config> {
-    let secret = SecretData::read(client, namespace, name).await;
-    let secret = match secret {
-        Err(error @ SecretError::Unreadable(..)) => return Err(error.into()),
-        secret => secret.map_err(|error| ConfigError(error.to_string()))?,
-    };
-    let text = secret.text(SECRET_KEY).map_err(|error| ConfigError(error.to_string()))?;
-    let config = of_text(text).await.map_err(|error| secret.invalid(SECRET_KEY, error_chain(&*error)));
-    config.map_err(|error| ConfigError(error.to_string()).into())
+async fn of_secret(client: &Client, namespace: &str, name: &str) -> Result<Config, SecretError> {
+    let secret = SecretData::read(client, namespace, name).await?;
+    let config = of_text(secret.text(SECRET_KEY)?).await;
+    config.map_err(|error| secret.invalid(SECRET_KEY, error_chain(&*error)))
+}
+
+/// Every error of a Secret is one of the configuration, but for one that may be temporary. `prefix` names the cluster.
+fn unusable(error: SecretError, prefix: &str) -> anyhow::Error {
+    match error {
+        SecretError::Unreadable(..) => error.into(),
+        error => ConfigError(format!("{prefix}{error}")).into(),
+    }
 }
 
 /// A client of another cluster, from a kubeconfig in a Secret. A kubeconfig that names files or a program is refused: the right

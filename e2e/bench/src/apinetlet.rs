@@ -2,12 +2,13 @@
 
 mod stage;
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use e2e::assets;
 use e2e::ironcore::Ironcore;
-use e2e::program::{Launch, Program, Samples, free_port};
+use e2e::program::{Launch, Program, Samples, free_port, metrics};
 use nix::sys::signal::Signal;
 
 use self::stage::Stage;
@@ -162,7 +163,7 @@ impl Running {
     }
 
     async fn samples(&self) -> Result<Samples> {
-        stage::metrics(self.port).await
+        metrics((Ipv4Addr::LOCALHOST, self.port).into()).await
     }
 
     async fn writes(&self) -> Result<f64> {

@@ -48,17 +48,7 @@ impl Program {
     /// # Errors
     /// No response.
     pub async fn get(&self, path: &str) -> Result<(http::StatusCode, String)> {
-        let uri: http::Uri = format!("http://{}{path}", self.admin_address().await?).parse()?;
-        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-        let response = async {
-            let response = client.get(uri.clone()).await?;
-            let (head, body) = response.into_parts();
-            anyhow::Ok((head.status, String::from_utf8(body.collect().await?.to_bytes().to_vec())?))
-        };
-        timeout(ADMIN_TIMEOUT, response)
-            .await
-            .with_context(|| format!("{uri}: no answer"))?
-            .with_context(|| uri.to_string())
+        get(self.admin_address().await?, path).await
     }
 
     /// Its metrics now.
@@ -66,10 +56,32 @@ impl Program {
     /// # Errors
     /// `/metrics` did not respond with 200 in Prometheus' text format.
     pub async fn metrics(&self) -> Result<Samples> {
-        let (status, body) = self.get("/metrics").await?;
-        ensure!(status.is_success(), "/metrics: {status}");
-        Samples::parse(&body)
+        metrics(self.admin_address().await?).await
     }
+}
+
+/// The metrics that are served at an address.
+///
+/// # Errors
+/// As [`Program::metrics`].
+pub async fn metrics(address: SocketAddr) -> Result<Samples> {
+    let (status, body) = get(address, "/metrics").await?;
+    ensure!(status.is_success(), "/metrics: {status}");
+    Samples::parse(&body)
+}
+
+async fn get(address: SocketAddr, path: &str) -> Result<(http::StatusCode, String)> {
+    let uri: http::Uri = format!("http://{address}{path}").parse()?;
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let response = async {
+        let response = client.get(uri.clone()).await?;
+        let (head, body) = response.into_parts();
+        anyhow::Ok((head.status, String::from_utf8(body.collect().await?.to_bytes().to_vec())?))
+    };
+    timeout(ADMIN_TIMEOUT, response)
+        .await
+        .with_context(|| format!("{uri}: no answer"))?
+        .with_context(|| uri.to_string())
 }
 
 #[cfg(test)]

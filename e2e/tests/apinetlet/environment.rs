@@ -1,7 +1,9 @@
 //! Two namespaces of a shared ironcore, an apinetlet between them, and a stand-in for the MachinePool.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use apinetlet::api::{ApiKind, apinet, source};
 use apinetlet::names::Flavor;
@@ -11,7 +13,7 @@ use e2e::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use e2e::ironcore::Ironcore;
 use e2e::program::{Launch, Program};
 use e2e::wait::until;
-use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -41,13 +43,8 @@ impl TestEnv {
         let ironcore = Ironcore::shared().await.unwrap();
         let control_plane = ironcore.control_plane.of_this_runtime().await.unwrap();
         let client = control_plane.client();
-        let namespace = async |prefix: &str| {
-            let metadata = json!({ "metadata": { "generateName": format!("{prefix}-") } });
-            let namespace = serde_json::from_value(metadata).unwrap();
-            let all = Api::<Namespace>::all(client.clone());
-            all.create(&PostParams::default(), &namespace).await.unwrap().name_any()
-        };
-        let (source, apinet) = (namespace("source").await, namespace("apinet").await);
+        let source = control_plane.namespace("source").await.unwrap();
+        let apinet = control_plane.namespace("apinet").await.unwrap();
         let source_user =
             grant(&client, &source, &["rbac/role.yaml", "rbac/leader_election_role.yaml"]).await;
         let apinet_user = grant(&client, &apinet, &["apinet-rbac/role.yaml"]).await;
@@ -263,6 +260,29 @@ pub async fn wait<K: ApiKind>(api: &Api<K>, name: &str, what: &str, holds: impl 
         Ok(found) => found,
         Err(error) => panic!("{error}: {:#?}", api.get_opt(name).await),
     }
+}
+
+/// Polls until the sample has stayed the same for so long.
+pub async fn stable<T: PartialEq>(
+    what: &str,
+    span: Duration,
+    sample: impl AsyncFn() -> anyhow::Result<T>,
+) -> T {
+    let last = RefCell::new(None);
+    let is_stable = async || {
+        let now = sample().await?;
+        let mut last = last.borrow_mut();
+        let since = match last.take() {
+            Some((same, since)) if same == now => since,
+            _ => Instant::now(),
+        };
+        if since.elapsed() >= span {
+            return Ok(Some(now));
+        }
+        *last = Some((now, since));
+        Ok(None)
+    };
+    until(what, is_stable).await.unwrap()
 }
 
 pub async fn wait_gone<K: ApiKind>(api: &Api<K>, name: &str) {

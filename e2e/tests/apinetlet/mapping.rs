@@ -1,12 +1,16 @@
 //! Networks, VirtualIPs, NATGateways and LoadBalancers.
 
+use std::time::Duration;
+
 use apinetlet::api::{apinet, source};
 use apinetlet::provider_id::NetworkId;
 use e2e::program::Program;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::environment::{FLAVOR, TestEnv, create, create_with, delete, labels, patch, wait, wait_gone};
+use super::environment::{
+    FLAVOR, TestEnv, create, create_with, delete, labels, patch, stable, wait, wait_gone,
+};
 
 #[tokio::test]
 async fn a_network_gets_its_id_and_is_deleted_after_its_counterpart() {
@@ -171,20 +175,11 @@ pub async fn settled(apinetlet: &Program) {
         let depth = metrics.sum("workqueue_depth", &[]).unwrap_or_default();
         Ok::<_, anyhow::Error>((total, depth))
     };
-    let mut last = (-1.0, 0.0);
     e2e::wait::until("nothing is queued", async || {
-        let now = reconciled().await?;
-        Ok((now.1 == 0.0 && now.0 > 0.0).then_some(now))
+        let (total, depth) = reconciled().await?;
+        Ok((depth == 0.0 && total > 0.0).then_some(()))
     })
     .await
     .unwrap();
-    // Twice in a row the same number of reconciliations.
-    loop {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        let now = reconciled().await.unwrap();
-        if now == last {
-            return;
-        }
-        last = now;
-    }
+    stable("no reconciliation", Duration::from_secs(1), reconciled).await;
 }

@@ -3,12 +3,10 @@
 //!
 //! `make test` runs every stop and a slice of the faults, `make test-full` all of them, `SWEEP=k/n` a part.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use apinetlet::api::{apinet, source};
 use e2e::fault_proxy::FaultProxy;
-use e2e::sweep::{Case, Harm, Kind, Slice, Victim, sweep_at_once};
+use e2e::sweep::{Case, Kind, OF_READS, OF_WRITES, Slice, Victim, sweep_at_once};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::json;
@@ -19,8 +17,6 @@ use super::environment::{TestEnv, create, delete, labels, patch, wait, wait_gone
 const SLICES: u64 = 40;
 /// Most of a run is waiting.
 const AT_ONCE: usize = 4;
-/// Between two checks whether the process has ended.
-const SUPERVISION: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]
 enum Side {
@@ -29,28 +25,6 @@ enum Side {
 }
 
 type Calls = (Side, Kind);
-
-const OF_READS: [Harm; 6] = [
-    Harm::Refused,
-    Harm::Rejected(500),
-    Harm::Rejected(503),
-    Harm::Rejected(403),
-    Harm::Cut,
-    Harm::LateResponse,
-];
-const OF_WRITES: [Harm; 11] = [
-    Harm::Refused,
-    Harm::Rejected(500),
-    Harm::Rejected(503),
-    Harm::Rejected(409),
-    Harm::Rejected(403),
-    Harm::Replaced(500),
-    Harm::Replaced(504),
-    Harm::Swallowed,
-    Harm::Cut,
-    Harm::LateRequest,
-    Harm::LateResponse,
-];
 
 /// The requests of a run.
 #[derive(Debug)]
@@ -68,10 +42,9 @@ async fn run(case: Case<Calls>) -> Result<Counts> {
     victim.start(&launch)?;
     let supervised = victim.clone();
     let supervisor = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(SUPERVISION).await;
-            if supervised.program().is_some_and(|program| program.exited().is_ok_and(|ended| ended.is_some()))
-            {
+        while let Some(program) = supervised.program() {
+            // An error: it still runs.
+            if program.wait_exit().await.is_ok() {
                 supervised.start(&launch).unwrap();
             }
         }

@@ -1,6 +1,7 @@
 //! The Go apinetlet v0.3.0 and this one: the same inputs lead to the same objects, and each takes the place of the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use apinetlet::api::network_policy::SourceNetworkPolicy;
 use apinetlet::api::{apinet, source};
@@ -9,7 +10,7 @@ use e2e::wait::until;
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use super::environment::{TestEnv, create, create_with, labels, patch, wait};
+use super::environment::{TestEnv, create, create_with, labels, patch, stable, wait};
 
 const SOURCE_KINDS: [&str; 6] =
     ["networks", "networkinterfaces", "virtualips", "loadbalancers", "natgateways", "networkpolicies"];
@@ -235,7 +236,7 @@ fn replaced(value: &Value, replace: &impl Fn(&str) -> String) -> Value {
 fn differences(place: &str, a: Option<&Value>, b: Option<&Value>, found: &mut Vec<String>) {
     match (a, b) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
-            let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            let keys: BTreeSet<_> = a.keys().chain(b.keys()).collect();
             keys.into_iter()
                 .for_each(|key| differences(&format!("{place}/{key}"), a.get(key), b.get(key), found));
         }
@@ -261,19 +262,13 @@ async fn the_same_inputs_lead_to_the_same_objects() {
         env.populate().await;
         env.converged().await;
         // The last status of the slower one.
-        let mut last = env.objects().await;
-        loop {
-            tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-            let now = env.objects().await;
-            if now == last {
-                return normalized(&env, &now);
-            }
-            last = now;
-        }
+        let objects =
+            stable("the same objects", Duration::from_secs(3), async || Ok(env.objects().await)).await;
+        normalized(&env, &objects)
     };
     let (go, ours) = tokio::join!(run(false), run(true));
     let mut found = Vec::new();
-    let keys: std::collections::BTreeSet<_> = go.keys().chain(ours.keys()).collect();
+    let keys: BTreeSet<_> = go.keys().chain(ours.keys()).collect();
     for key in &keys {
         differences(key, go.get(*key), ours.get(*key), &mut found);
     }

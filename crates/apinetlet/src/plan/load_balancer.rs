@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
-    Act, Action, Desired, Plan, Reason, Status, copied_labels, counterpart, is_applied_metadata, live,
-    outdated, owned_by, regarding,
+    Act, Action, Desired, Plan, Reason, Status, add_finalizer, copied_labels, counterpart,
+    is_applied_metadata, live, outdated, owned_by, regarding,
 };
 use crate::api::{IpFamily, LocalRef, apinet, source};
 use crate::config::Config;
@@ -42,6 +42,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     else {
         return plan;
     };
+    add_finalizer(config, Kind::LoadBalancer, &regarding, &source.metadata, &mut plan);
     let Some(network) = &snapshot.network else {
         plan.problem(regarding, Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
         return plan;

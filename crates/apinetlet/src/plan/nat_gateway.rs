@@ -1,8 +1,8 @@
 //! A NATGateway: its counterpart, and the autoscaler that gives it public addresses.
 
 use super::{
-    Act, Action, Desired, Plan, Reason, Status, counterpart, is_applied_metadata, live, outdated, owned_by,
-    regarding,
+    Act, Action, Desired, Plan, Reason, Status, add_finalizer, counterpart, is_applied_metadata, live,
+    outdated, owned_by, regarding,
 };
 use crate::api::{LocalRef, apinet, source};
 use crate::config::Config;
@@ -32,6 +32,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     else {
         return plan;
     };
+    add_finalizer(config, Kind::NatGateway, &regarding, &source.metadata, &mut plan);
     let Some(network) = &snapshot.network else {
         plan.problem(regarding, Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
         return plan;

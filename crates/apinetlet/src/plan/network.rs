@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Act, Action, Desired, Plan, Reason, Status, counterpart, is_applied_metadata, live, outdated, regarding,
+    Act, Action, Desired, Plan, Reason, Status, add_finalizer, counterpart, is_applied_metadata, live,
+    missing_finalizer, outdated, regarding,
 };
 use crate::api::{apinet, source};
 use crate::config::Config;
@@ -33,11 +34,10 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let Some(origin) = live(config, Kind::Network, &regarding, &source.metadata, metadata, &mut plan) else {
         return plan;
     };
-    let mut finalizer = None;
-    if source.spec.provider_id.is_empty() && plan.steps.pop().is_some() {
-        // It is added with the provider ID, in one write. Until then nothing can use the apinet Network, and without its source object
-        // it is garbage.
-        finalizer = Some(config.flavor.finalizer(Kind::Network));
+    // The first time it is added with the provider ID, in one write: before, nothing can use the apinet Network, and without its source
+    // object it is garbage.
+    if !source.spec.provider_id.is_empty() {
+        add_finalizer(config, Kind::Network, &regarding, &source.metadata, &mut plan);
     }
     let desired = apinet::Network {
         metadata: counterpart(config, Kind::Network, &origin),
@@ -62,6 +62,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             id: observed.spec.id.clone(),
             uid: uid.clone(),
         };
+        let finalizer = missing_finalizer(config, Kind::Network, &source.metadata);
         let act = Act::SetProviderId { id: id.display(config.flavor).to_string(), finalizer };
         plan.step(Action::new(&regarding, act), Reason::NetworkAllocated);
     }

@@ -9,7 +9,10 @@ use common::plan::Step;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::{Action, Plan, Reason, Status, copied_labels, is_managed, mark, regarding};
+use super::{
+    Action, Plan, Reason, Status, add_finalizer, copied_labels, is_managed, mark, missing_finalizer,
+    regarding,
+};
 use crate::api::{IpFamily, apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
@@ -46,22 +49,19 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let Snapshot { source, .. } = snapshot;
     let regarding = regarding(config.flavor, KIND, &source.metadata);
-    let finalizer = config.flavor.finalizer(Kind::NetworkInterface);
-    let has_finalizer = source.metadata.finalizers.iter().flatten().any(|one| *one == finalizer);
     let Some(origin) = Origin::of(&source.metadata).filter(|_| is_managed(config, &source.metadata)) else {
         return plan;
     };
     if source.metadata.deletion_timestamp.is_some() {
-        if has_finalizer {
+        if missing_finalizer(config, KIND, &source.metadata).is_none() {
             release_all(config, snapshot, &origin, &mut plan);
+            let finalizer = config.flavor.finalizer(KIND);
             let act = Act::RemoveFinalizer { finalizer, gone: None };
             plan.step(Action::new(&regarding, act), Reason::SourceDeleted);
         }
         return plan;
     }
-    if !has_finalizer {
-        plan.step(Action::new(&regarding, Act::AddFinalizer(finalizer)), Reason::FinalizerMissing);
-    }
+    add_finalizer(config, KIND, &regarding, &source.metadata, &mut plan);
     let addresses = claim_virtual_ip(config, snapshot, &origin, &mut plan);
     let interface = interface(config, snapshot, &origin, &addresses, &mut plan);
     // After the interface that has the address of the VirtualIP: it is free for others then.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
-    Action, Desired, Plan, Reason, counterpart, is_applied_metadata, live, outdated, owned_by, regarding,
+    Action, Desired, Plan, Reason, add_finalizer, counterpart, is_applied_metadata, live, outdated, owned_by,
+    regarding,
 };
 use crate::api::network_policy::{
     NetworkPolicy, NetworkPolicyRule, ObjectIp, ObjectSelector, Peer, PolicyPort, Rule, SourceNetworkPolicy,
@@ -48,6 +49,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     else {
         return plan;
     };
+    add_finalizer(config, Kind::NetworkPolicy, &regarding, &source.metadata, &mut plan);
     let Some(network) = &snapshot.network else {
         plan.problem(regarding, Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
         return plan;

@@ -1,7 +1,8 @@
 //! A VirtualIP: an IP of the apinet cluster, and its address.
 
 use super::{
-    Act, Action, Desired, Plan, Reason, Status, counterpart, is_applied_metadata, live, outdated, regarding,
+    Act, Action, Desired, Plan, Reason, Status, add_finalizer, counterpart, is_applied_metadata, live,
+    outdated, regarding,
 };
 use crate::api::{apinet, source};
 use crate::config::Config;
@@ -27,6 +28,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     else {
         return plan;
     };
+    add_finalizer(config, Kind::VirtualIp, &regarding, &source.metadata, &mut plan);
     let Some(family) = source.spec.ip_family else {
         plan.problem(regarding, Reason::FamilyMissing);
         return plan;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::Admin;
-use crate::{readiness::State, server::Caller};
+use crate::{metrics::Metrics, readiness::State, server::Caller};
 
 /// For `/statusz`, as in Kubernetes' own pages.
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
@@ -57,7 +57,7 @@ impl Site {
             "/loglevel" => not_allowed("GET, HEAD, PUT"),
             _ if !reads => not_allowed("GET, HEAD"),
             "/livez" => self.live(verbose(request)),
-            "/metrics" => self.metrics(),
+            "/metrics" => metrics(&self.admin.metrics),
             "/statusz" => self.status(accepts_json(request)),
             "/flagz" => self.flags(accepts_json(request)),
             _ => self.ready(verbose(request)),
@@ -80,13 +80,6 @@ impl Site {
         // Computed from the report that is printed: a check that changes meanwhile must not give a page that contradicts itself.
         let ready = !report.is_empty() && report.iter().all(|(_, state)| state.ready);
         checks("readyz", &report, ready, StatusCode::SERVICE_UNAVAILABLE, verbose)
-    }
-
-    fn metrics(&self) -> Response {
-        match self.admin.metrics.text() {
-            Ok(text) => response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
-            Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-        }
     }
 
     fn status(&self, as_json: bool) -> Response {
@@ -208,6 +201,15 @@ fn not_allowed(allowed: &'static str) -> Response {
     let mut refusal = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("allowed: {allowed}\n"));
     refusal.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     refusal
+}
+
+/// The response of `/metrics`, for a further server of a program.
+#[must_use]
+pub fn metrics(metrics: &Metrics) -> Response {
+    match metrics.text() {
+        Ok(text) => response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
+        Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+    }
 }
 
 fn response(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response {

@@ -178,19 +178,17 @@ impl<N: ClusterName> Cluster<N> {
         first: &Client,
         namespace: &str,
     ) -> anyhow::Result<Cluster<N>> {
-        let named = |error: ConfigError| ConfigError(format!("{}: {}", N::NAME, error.0));
+        let prefix = format!("{}: ", N::NAME);
         let config = match &args.secret_name {
             None => super::configuration(&args.client)
                 .await
-                .map_err(|error| ConfigError(super::error_chain(&*error)).into()),
+                .map_err(|error| ConfigError(format!("{prefix}{}", super::error_chain(&*error))))?,
             Some(name) => {
-                super::of_secret(first, args.secret_namespace.as_deref().unwrap_or(namespace), name).await
+                let namespace = args.secret_namespace.as_deref().unwrap_or(namespace);
+                let config = super::of_secret(first, namespace, name).await;
+                config.map_err(|error| super::unusable(error, &prefix))?
             }
         };
-        let config = config.map_err(|error: anyhow::Error| match error.downcast::<ConfigError>() {
-            Ok(error) => named(error).into(),
-            Err(error) => error,
-        })?;
         tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API of {}", N::NAME);
         Ok(Cluster {
             client: super::build(&config, program, metrics, N::NAME, Some(super::RETRIES))?,

@@ -1,22 +1,17 @@
 //! Two namespaces with many objects.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::ironcore::Ironcore;
-use e2e::program::Samples;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{
     ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams, WatchEvent,
     WatchParams,
 };
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 const SOURCE: &str = "networking.ironcore.dev";
 const APINET: &str = "core.apinet.ironcore.dev";
@@ -34,13 +29,8 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) async fn new(ironcore: &Ironcore) -> Result<Stage> {
         let client = ironcore.control_plane.client();
-        let namespaces = Api::<Namespace>::all(client.clone());
-        let namespace = async |prefix: &str| {
-            let object = json!({ "metadata": { "generateName": format!("{prefix}-") } });
-            let created = namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-            anyhow::Ok(created.name_any())
-        };
-        let (source, apinet) = (namespace("source").await?, namespace("apinet").await?);
+        let source = ironcore.control_plane.namespace("source").await?;
+        let apinet = ironcore.control_plane.namespace("apinet").await?;
         let kubeconfig = ironcore.control_plane.kubeconfig().to_owned();
         Ok(Stage { client, kubeconfig, source, apinet })
     }
@@ -163,14 +153,4 @@ impl Stage {
 
 fn address(number: usize) -> String {
     format!("10.{}.{}.{}", number / 65536, number / 256 % 256, number % 256)
-}
-
-/// The metrics of a program.
-pub(super) async fn metrics(port: u16) -> Result<Samples> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: bench\r\n\r\n").await?;
-    let mut response = String::new();
-    stream.read_to_string(&mut response).await?;
-    let (_, body) = response.split_once("\r\n\r\n").context("no response")?;
-    Samples::parse(body)
 }
