@@ -88,8 +88,8 @@ pub struct OwnArgs {
         default_value = ""
     )]
     pub namespace: String,
-    /// Only source objects whose label common.ironcore.dev/watch-filter (onmetal: common.api.onmetal.de/watch-filter) has this value; all
-    /// where this is not given
+    /// Only source objects with this value of the label common.ironcore.dev/watch-filter (onmetal: common.api.onmetal.de/watch-filter);
+    /// all where this is not given
     #[arg(long, env = "PERIMETER_WATCH_FILTER", value_name = "VALUE", default_value = "")]
     pub watch_filter: String,
     /// ID of the source cluster in the label of all apinet objects; the UID of the ConfigMap apinetlet-source-cluster in the own

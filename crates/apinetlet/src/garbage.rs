@@ -1,5 +1,4 @@
-//! Garbage collection: apinet objects whose source object is gone without this program having seen its end, for example because the
-//! finalizer was removed by hand.
+//! Garbage collection: apinet objects without a source object, for example because its finalizer was removed by hand.
 //!
 //! An object is deleted only if it has the mark of this source cluster, the API server of the source cluster says that there is no
 //! object with the UID that it names, and it still has the UID that was read. A NetworkInterface is released instead, because

@@ -27,7 +27,7 @@ pub async fn identify(runtime: &Runtime, caches: &Caches, mut config: Config) ->
     if config.source_cluster.is_none() {
         config.source_cluster = Some(id(runtime).await.with_context(|| {
             let namespace = &runtime.namespace;
-            format!("ConfigMap {namespace}/{CONFIG_MAP}, whose UID is the ID of the source cluster; or give one with --source-cluster-id")
+            format!("ConfigMap {namespace}/{CONFIG_MAP}: its UID is the ID of the source cluster; --source-cluster-id replaces it")
         })?);
     }
     tokio::select! {

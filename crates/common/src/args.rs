@@ -134,7 +134,7 @@ pub struct ClientArgs {
         global = true
     )]
     pub impersonate_groups: Vec<String>,
-    /// A Secret whose kubeconfig is that of the cluster. It is read with the connection that the other fields describe.
+    /// A Secret with the kubeconfig of the cluster. It is read from the cluster that the other fields describe.
     #[arg(skip)]
     pub secret: Option<KubeconfigSecret>,
 }

@@ -331,7 +331,7 @@ impl<K: Resource + Clone + Send + Sync + 'static> Cache<K> {
         self.shared.store().indexed(index, value)
     }
 
-    /// To be called before a write whose response goes to [`Cache::written`].
+    /// Must be called before the request of a write. [`Cache::written`] takes the result, with the response.
     #[must_use]
     pub fn writing(&self) -> Writing {
         Writing(self.shared.store().lists())

@@ -107,8 +107,7 @@ impl Events {
         Events { published: Published::None, ..self.clone() }
     }
 
-    /// The same log lines with Events only for problems and for actions that failed: for a controller whose routine actions are
-    /// many.
+    /// The same log lines, with Events for problems and failed actions only: for a controller with thousands of routine actions.
     #[must_use]
     pub fn warnings_only(&self) -> Self {
         Events { published: Published::Warnings, ..self.clone() }

@@ -527,7 +527,7 @@ struct History {
     store: Store<Node>,
     /// The version that the watch has delivered last.
     delivered: usize,
-    /// The write whose response has not arrived, and the number of lists before it.
+    /// The write of this process without a response so far, and the number of lists before it.
     response: Option<(u64, usize)>,
     /// The version that the list shows.
     list: Option<usize>,

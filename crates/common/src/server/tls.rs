@@ -85,8 +85,8 @@ impl Tls {
         Ok(Tls { files: Some(files), current: RwLock::new((contents, config)) })
     }
 
-    /// A new certificate for this name, which no client can verify: it protects from listeners, not from impostors. For a server
-    /// whose clients have always been told so, as those of the metrics of controller-runtime.
+    /// A new certificate for this name. No client can verify it, so that it encrypts without authentication of the server, as the
+    /// default certificate of controller-runtime's metrics does.
     ///
     /// # Errors
     /// The system gives no randomness.
