@@ -6,8 +6,10 @@ use std::net::{Ipv6Addr, SocketAddr};
 use clap::{ArgAction, Args as Group, Parser, ValueEnum};
 use common::args::RuntimeArgs;
 use common::cluster::ClusterArgs;
+use common::command::PlanArgs;
 
 use crate::clusters::ApiNetName;
+use crate::connection::ConnectionArgs;
 use crate::metrics_server::MetricsArgs;
 use crate::names::Flavor;
 use crate::origin::Layout;
@@ -28,6 +30,12 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub own: OwnArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub connection: ConnectionArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub api_net: ClusterArgs<ApiNetName>,
@@ -52,33 +60,6 @@ pub struct OwnArgs {
     /// Namespace of the apinet cluster in which all objects are managed; no other source cluster may use it
     #[arg(long, env = "PERIMETER_API_NET_NAMESPACE", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub api_net_namespace: String,
-    /// Secret with the kubeconfig of the source cluster under the key kubeconfig, in the cluster of the Pod's service account
-    #[arg(
-        long,
-        env = "PERIMETER_KUBECONFIG_SECRET_NAME",
-        value_name = "NAME",
-        default_value = "",
-        conflicts_with = "kubeconfig",
-        help_heading = "Kubernetes"
-    )]
-    pub kubeconfig_secret_name: String,
-    /// Namespace of that Secret; the own one where this is not given
-    #[arg(
-        long,
-        env = "PERIMETER_KUBECONFIG_SECRET_NAMESPACE",
-        value_name = "NAMESPACE",
-        default_value = "",
-        help_heading = "Kubernetes"
-    )]
-    pub kubeconfig_secret_namespace: String,
-    /// Not supported: it has to be empty
-    #[arg(long, env = "PERIMETER_EGRESS_SELECTOR_CONFIG", value_name = "FILE", default_value = "", value_parser = empty,
-        help_heading = "Kubernetes")]
-    pub egress_selector_config: String,
-    /// Not supported: it has to be empty
-    #[arg(long, env = "PERIMETER_API_NET_EGRESS_SELECTOR_CONFIG", value_name = "FILE", default_value = "", value_parser = empty,
-        help_heading = "Kubernetes")]
-    pub api_net_egress_selector_config: String,
     /// Namespace of the source objects; all where this is not given
     #[arg(
         id = "watched_namespace",
@@ -140,16 +121,6 @@ impl ValueEnum for Layout {
     }
 }
 
-fn empty(text: &str) -> Result<String, String> {
-    match text {
-        "" => Ok(String::new()),
-        _ => Err(
-            "connections through a konnectivity server are not supported; use a kubeconfig with a proxy-url"
-                .to_owned(),
-        ),
-    }
-}
-
 /// As Go programs write it: `:8081` is any address of this host.
 pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, String> {
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
@@ -199,20 +170,6 @@ mod tests {
             (args.own.namespace.as_str(), args.runtime.client.namespace.as_deref()),
             ("team", Some("system"))
         );
-    }
-
-    #[test]
-    fn an_egress_selector_is_refused_and_an_empty_one_is_not() {
-        assert!(parse(&["--api-net-namespace=a", "--egress-selector-config="]).is_ok());
-        let refused = parse(&["--api-net-namespace=a", "--api-net-egress-selector-config=/etc/egress.yaml"]);
-        assert!(refused.unwrap_err().to_string().contains("proxy-url"));
-    }
-
-    #[test]
-    fn a_kubeconfig_and_a_secret_exclude_each_other() {
-        let both = ["--api-net-namespace=a", "--kubeconfig=/a", "--kubeconfig-secret-name=b"];
-        assert!(parse(&both).is_err());
-        assert_eq!(parse(&[both[0], both[2]]).unwrap().own.kubeconfig_secret_name, "b");
     }
 
     #[test]

@@ -2,41 +2,47 @@
 
 use std::process::ExitCode;
 
-use common::args::KubeconfigSecret;
 use common::command::{self, Work};
+use common::runtime::Runtime;
 
 use crate::args::{Args, OwnArgs};
 use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
-use crate::{controller, metrics_server};
+use crate::connection::given;
+use crate::{controller, dry_run, metrics_server};
 
 /// Parses the command line and runs the controllers.
 #[must_use]
 pub fn run() -> ExitCode {
     command::main(common::program!(), |args: Args| {
-        let Args { own, api_net, metrics, zap, mut runtime } = args;
+        let Args { own, plan, connection, mut api_net, metrics, zap, mut runtime } = args;
+        plan.check()?;
         let config = config(&own)?;
         zap.fill(&mut runtime.log);
-        runtime.client.secret = given(&own.kubeconfig_secret_name)
-            .map(|name| KubeconfigSecret { name, namespace: given(&own.kubeconfig_secret_namespace) });
+        connection.fill(config.flavor, &config.namespace, &mut runtime.client, &mut api_net.client);
         // That of the Go program: the two never act at once.
         let lease = &mut runtime.leader.leader_elect_resource_name;
         lease.get_or_insert_with(|| config.flavor.names().lease.to_owned());
         let namespace = given(&own.namespace);
-        let work = Work::run(async move |runtime| {
-            metrics_server::start(&runtime, &metrics).await?;
+        let clusters = async move |runtime: &Runtime, config: &Config| {
             let cluster = runtime.cluster(&api_net).await?;
             let source = Source::new(runtime.client.clone(), config.flavor, namespace);
-            let apinet = ApiNet::new(cluster, config.flavor, config.namespace.clone());
-            controller::run(runtime, config, source, apinet).await
-        });
+            anyhow::Ok((source, ApiNet::new(cluster, config.flavor, config.namespace.clone())))
+        };
+        let work = if plan.dry_run {
+            Work::command(async move |runtime| {
+                let (source, apinet) = clusters(&runtime, &config).await?;
+                dry_run::run(&runtime, config, source, apinet, plan.output).await
+            })
+        } else {
+            Work::run(async move |runtime| {
+                metrics_server::start(&runtime, &metrics).await?;
+                let (source, apinet) = clusters(&runtime, &config).await?;
+                controller::run(runtime, config, source, apinet).await
+            })
+        };
         Ok((runtime, work))
     })
-}
-
-/// A flag that a template has left empty is not given.
-fn given(text: &str) -> Option<String> {
-    Some(text.to_owned()).filter(|text| !text.is_empty())
 }
 
 fn config(own: &OwnArgs) -> anyhow::Result<Config> {

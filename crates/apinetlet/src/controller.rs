@@ -10,7 +10,6 @@ use std::time::Duration;
 use common::backoff::Backoff;
 use common::cache::{Change, ObjectKey};
 use common::controller::{Controller, Next, Queue, Reconciler};
-use common::events::Events;
 use common::executor::{ActionError as _, Executor};
 use common::runtime::Runtime;
 use kube::Resource;
@@ -28,6 +27,7 @@ use crate::identity;
 use crate::mapping::{self, Mapping, referring};
 use crate::names::Kind;
 use crate::origin::Keys;
+use crate::problems::{Problems, ProblemsMetric};
 
 /// Objects of one kind at a time. A request takes milliseconds, most of which is the API server's.
 const MAX_CONCURRENT_RECONCILES: usize = 16;
@@ -52,16 +52,26 @@ pub async fn run(runtime: Runtime, config: Config, source: Source, apinet: ApiNe
     let caches = Caches::start(&runtime, &config, &source, &apinet);
     let config = identity::identify(&runtime, &caches, config).await?;
     let apply = Arc::new(Apply { config, source, apinet, caches });
+    let garbage = garbage::controller(&runtime, &apply);
+    let problems = ProblemsMetric::new(&runtime.metrics)?;
+    let all = Arc::new(Shared { runtime, apply, problems });
     let controllers = futures::future::try_join_all([
-        start(networks(&runtime, &apply)),
-        start(network_interfaces(&runtime, &apply)),
-        start(controller::<mapping::VirtualIp>(&runtime, &apply)),
-        start(load_balancers(&runtime, &apply)),
-        start(nat_gateways(&runtime, &apply)),
-        start(policies(&runtime, &apply)),
-        Box::pin(garbage::controller(&runtime, &apply).run()),
+        start(networks(&all)),
+        start(network_interfaces(&all)),
+        start(controller::<mapping::VirtualIp>(&all)),
+        start(load_balancers(&all)),
+        start(nat_gateways(&all)),
+        start(policies(&all)),
+        Box::pin(garbage.run()),
     ]);
     controllers.await.map(|_| ())
+}
+
+/// Shared by all controllers.
+struct Shared {
+    runtime: Runtime,
+    apply: Arc<Apply>,
+    problems: ProblemsMetric,
 }
 
 type Running = std::pin::Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
@@ -76,34 +86,34 @@ fn start<M: Mapping>(controller: Option<Controller<OfKind<M>>>) -> Running {
 
 /// Reconciles the source objects of one kind.
 pub struct OfKind<M> {
-    runtime: Runtime,
-    apply: Arc<Apply>,
+    shared: Arc<Shared>,
     kind: PhantomData<fn() -> M>,
 }
 
 impl<M: Mapping> Reconciler for OfKind<M> {
     type Key = ObjectKey;
-    /// Reports a problem of the object once. Actions that succeed are log lines: there are thousands.
-    type Memo = Events;
+    type Memo = Problems;
     type Error = Error;
 
-    fn memo(&self, _: &ObjectKey) -> Events {
-        self.runtime.events.scoped().warnings_only()
+    fn memo(&self, _: &ObjectKey) -> Problems {
+        // Actions that succeed are log lines only: there are thousands.
+        self.shared.problems.of_object(M::KIND, self.shared.runtime.events.scoped().warnings_only())
     }
 
-    async fn reconcile(&self, key: &ObjectKey, events: &mut Events) -> Result<Next, Error> {
-        let Apply { config, caches, .. } = &*self.apply;
+    async fn reconcile(&self, key: &ObjectKey, problems: &mut Problems) -> Result<Next, Error> {
+        let Shared { runtime, apply, .. } = &*self.shared;
+        let Apply { config, caches, .. } = &**apply;
         let Some(cache) = M::sources(caches) else { return Ok(Next::Gone) };
         for _ in 0..ROUNDS {
             let Some(object) = cache.get(key) else { return Ok(Next::Gone) };
             let plan = M::plan(config, caches, Arc::unwrap_or_clone(object));
-            events.found(&plan.problems);
+            problems.found(&plan.problems);
             if plan.steps.is_empty() {
                 return Ok(Next::OnChange);
             }
             for step in &plan.steps {
-                let executor = Executor { events, ..Executor::from(&self.runtime) };
-                match executor.execute(step, self.apply.run::<M>(key, &step.action.act)).await {
+                let executor = Executor { events: &problems.events, ..Executor::from(runtime) };
+                match executor.execute(step, apply.run::<M>(key, &step.action.act)).await {
                     Ok(()) => {}
                     Err(error) if error.is_outdated() => return Ok(Next::After(OUTDATED)),
                     Err(error) => return Err(error),
@@ -114,9 +124,10 @@ impl<M: Mapping> Reconciler for OfKind<M> {
     }
 }
 
-fn controller<M: Mapping>(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<M>>> {
+fn controller<M: Mapping>(shared: &Arc<Shared>) -> Option<Controller<OfKind<M>>> {
+    let Shared { runtime, apply, .. } = &**shared;
     let (sources, counterparts) = (M::sources(&apply.caches)?, M::counterparts(&apply.caches)?);
-    let reconciler = OfKind { runtime: runtime.clone(), apply: Arc::clone(apply), kind: PhantomData };
+    let reconciler = OfKind { shared: Arc::clone(shared), kind: PhantomData };
     let controller = Controller::new(runtime, M::CONTROLLER, reconciler)
         .max_concurrent_reconciles(MAX_CONCURRENT_RECONCILES)
         .backoff(BACKOFF)
@@ -153,8 +164,9 @@ fn add_all<K: Resource>(queue: &Queue<ObjectKey>, objects: &[Arc<K>]) {
     objects.iter().for_each(|object| queue.add(ObjectKey::of(&**object)));
 }
 
-fn networks(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<mapping::Network>>> {
-    let controller = controller::<mapping::Network>(runtime, apply)?;
+fn networks(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::Network>>> {
+    let controller = controller::<mapping::Network>(shared)?;
+    let apply = &shared.apply;
     let of_peer = apply.caches.networks.clone();
     let of_prefix = apply.caches.networks.clone();
     let controller = controller
@@ -168,11 +180,9 @@ fn networks(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<m
     Some(controller)
 }
 
-fn network_interfaces(
-    runtime: &Runtime,
-    apply: &Arc<Apply>,
-) -> Option<Controller<OfKind<mapping::NetworkInterface>>> {
-    let controller = controller::<mapping::NetworkInterface>(runtime, apply)?;
+fn network_interfaces(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::NetworkInterface>>> {
+    let controller = controller::<mapping::NetworkInterface>(shared)?;
+    let apply = &shared.apply;
     let of_provider = apply.caches.network_interfaces.clone();
     let of_virtual_ip = apply.caches.network_interfaces.clone();
     let controller = controller
@@ -210,11 +220,9 @@ fn to_referring<K: SourceKind>(
     move |change, queue| referring(&cache, change.object()).into_iter().for_each(|key| queue.add(key))
 }
 
-fn load_balancers(
-    runtime: &Runtime,
-    apply: &Arc<Apply>,
-) -> Option<Controller<OfKind<mapping::LoadBalancer>>> {
-    let controller = controller::<mapping::LoadBalancer>(runtime, apply)?;
+fn load_balancers(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::LoadBalancer>>> {
+    let controller = controller::<mapping::LoadBalancer>(shared)?;
+    let apply = &shared.apply;
     let caches = &apply.caches;
     let controller = controller
         .watches(&caches.load_balancer_routings, |change, queue| queue.add(change.key()))
@@ -224,8 +232,9 @@ fn load_balancers(
     Some(controller)
 }
 
-fn nat_gateways(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<mapping::NatGateway>>> {
-    let controller = controller::<mapping::NatGateway>(runtime, apply)?;
+fn nat_gateways(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::NatGateway>>> {
+    let controller = controller::<mapping::NatGateway>(shared)?;
+    let apply = &shared.apply;
     let caches = &apply.caches;
     let controller = controller
         .watches(&caches.apinet.nat_gateway_autoscalers, to_origin(apply, Kind::NatGateway))
@@ -233,8 +242,9 @@ fn nat_gateways(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKi
     Some(controller)
 }
 
-fn policies(runtime: &Runtime, apply: &Arc<Apply>) -> Option<Controller<OfKind<mapping::Policy>>> {
-    let controller = controller::<mapping::Policy>(runtime, apply)?;
+fn policies(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::Policy>>> {
+    let controller = controller::<mapping::Policy>(shared)?;
+    let apply = &shared.apply;
     let policies = apply.caches.policies.as_ref()?;
     let caches = &apply.caches;
     let (of_interface, of_balancer, of_network) = (caches.clone(), caches.clone(), caches.clone());

@@ -149,31 +149,7 @@ impl Reconciler for Garbage {
 
 impl Garbage {
     async fn collect<M: Mapping>(&self, key: &Key, events: &Events) -> Result<Next, Error> {
-        let Apply { config, caches, source, .. } = &*self.apply;
-        let Some(cache) = M::counterparts(caches) else { return Ok(Next::Gone) };
-        let Some(object) = cache.get(&ObjectKey::new(&config.namespace, &key.name)) else {
-            return Ok(Next::Gone);
-        };
-        let metadata = object.meta();
-        let Some(origin) = own_origin::<M>(config, metadata) else { return Ok(Next::Gone) };
-        if metadata.deletion_timestamp.is_some() || !is_candidate::<M>(config, caches, metadata) {
-            return Ok(Next::Gone);
-        }
-        let observed = source.api::<M::Source>(&origin.namespace).get_metadata_opt(&origin.name).await;
-        let observed = observed.map_err(Error::Kubernetes)?;
-        if observed.is_some_and(|observed| observed.metadata.uid.as_ref() == Some(&origin.uid)) {
-            return Ok(Next::Gone);
-        }
-        let act = match M::KIND {
-            Kind::NetworkInterface => plan::network_interface::release(config, metadata),
-            kind => {
-                let uid = metadata.uid.clone().unwrap_or_default();
-                Act::Delete { kind, name: key.name.clone(), uid }
-            }
-        };
-        let regarding = plan::regarding_origin(config.flavor, M::KIND, &origin);
-        let because = Reason::SourceGone(regarding.to_string());
-        let step = Step { action: Action { source: regarding, act }, because };
+        let Some((origin, step)) = step::<M>(&self.apply, &key.name).await? else { return Ok(Next::Gone) };
         let source = ObjectKey::new(&origin.namespace, &origin.name);
         let executor = Executor { events, ..Executor::from(&self.runtime) };
         let done = executor.execute(&step, self.apply.run::<M>(&source, &step.action.act)).await;
@@ -183,6 +159,46 @@ impl Garbage {
             _ => Ok(Next::Gone),
         }
     }
+}
+
+/// The deletion or the release of an apinet object, if it is garbage, and the source object that it names.
+async fn step<M: Mapping>(apply: &Apply, name: &str) -> Result<Option<(Origin, Step<Action>)>, Error> {
+    let Apply { config, caches, source, .. } = apply;
+    let Some(cache) = M::counterparts(caches) else { return Ok(None) };
+    let Some(object) = cache.get(&ObjectKey::new(&config.namespace, name)) else { return Ok(None) };
+    let metadata = object.meta();
+    let Some(origin) = own_origin::<M>(config, metadata) else { return Ok(None) };
+    if metadata.deletion_timestamp.is_some() || !is_candidate::<M>(config, caches, metadata) {
+        return Ok(None);
+    }
+    let observed = source.api::<M::Source>(&origin.namespace).get_metadata_opt(&origin.name).await;
+    let observed = observed.map_err(Error::Kubernetes)?;
+    if observed.is_some_and(|observed| observed.metadata.uid.as_ref() == Some(&origin.uid)) {
+        return Ok(None);
+    }
+    let act = match M::KIND {
+        Kind::NetworkInterface => plan::network_interface::release(config, metadata),
+        kind => {
+            let uid = metadata.uid.clone().unwrap_or_default();
+            Act::Delete { kind, name: name.to_owned(), uid }
+        }
+    };
+    let regarding = plan::regarding_origin(config.flavor, M::KIND, &origin);
+    let because = Reason::SourceGone(regarding.to_string());
+    Ok(Some((origin, Step { action: Action { source: regarding, act }, because })))
+}
+
+/// The steps of a run for the counterparts of a kind that are garbage now.
+///
+/// # Errors
+/// The source cluster does not respond.
+pub async fn steps<M: Mapping>(apply: &Apply) -> Result<Vec<Step<Action>>, Error> {
+    let mut steps = Vec::new();
+    for object in M::counterparts(&apply.caches).map(Cache::list).unwrap_or_default() {
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        steps.extend(step::<M>(apply, name).await?.map(|(_, step)| step));
+    }
+    Ok(steps)
 }
 
 /// Whether any object of the caches has the mark of another source cluster; its name, if so.

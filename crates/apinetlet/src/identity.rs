@@ -25,33 +25,65 @@ pub async fn identify(runtime: &Runtime, caches: &Caches, mut config: Config) ->
         return Ok(config);
     }
     if config.source_cluster.is_none() {
-        config.source_cluster = Some(id(runtime).await.with_context(|| {
-            let namespace = &runtime.namespace;
-            format!("ConfigMap {namespace}/{CONFIG_MAP}: its UID is the ID of the source cluster; --source-cluster-id replaces it")
-        })?);
+        config.source_cluster = Some(id(runtime).await.with_context(|| place(runtime))?);
     }
     tokio::select! {
         biased;
         () = runtime.shutdown.cancelled() => return Ok(config),
         () = caches.synced() => {}
     }
-    if let Some((object, mark)) = garbage::foreign(&config, caches) {
-        let own = config.source_cluster.as_deref().unwrap_or_default();
-        anyhow::bail!(
-            "{object} in namespace {} of the apinet cluster belongs to the source cluster with the ID {mark}, and this one has the ID {own}: \
-             two source clusters must not share a namespace. If this one had that ID, start with --source-cluster-id={mark}",
-            config.namespace
-        );
-    }
+    check(&config, caches)?;
     Ok(config)
 }
 
-async fn id(runtime: &Runtime) -> anyhow::Result<String> {
-    let api = Api::<ConfigMap>::namespaced(runtime.client.clone(), &runtime.namespace);
-    let failed = |error: kube::Error| anyhow::anyhow!("{}", error_chain(&error));
-    if let Some(found) = api.get_opt(CONFIG_MAP).await.map_err(failed)? {
-        return found.uid().context("it has no UID");
+/// The same without a write: a ConfigMap that does not exist has the ID [`UNKNOWN`]. The caches have synced.
+///
+/// # Errors
+/// The ConfigMap cannot be read, or the apinet namespace has objects of another source cluster.
+pub async fn read(runtime: &Runtime, caches: &Caches, mut config: Config) -> anyhow::Result<Config> {
+    if config.source_cluster.is_none() {
+        let found = existing(runtime).await.with_context(|| place(runtime))?;
+        if found.is_none() {
+            tracing::warn!("a run creates the ConfigMap {}/{CONFIG_MAP}", runtime.namespace);
+        }
+        config.source_cluster = Some(found.unwrap_or_else(|| UNKNOWN.to_owned()));
     }
+    check(&config, caches)?;
+    Ok(config)
+}
+
+/// Instead of the ID of a source cluster that has none yet.
+const UNKNOWN: &str = "UID-OF-THE-CONFIGMAP";
+
+fn place(runtime: &Runtime) -> String {
+    let namespace = &runtime.namespace;
+    format!(
+        "ConfigMap {namespace}/{CONFIG_MAP}: its UID is the ID of the source cluster; --source-cluster-id replaces it"
+    )
+}
+
+/// Refuses an apinet namespace with objects of another source cluster.
+fn check(config: &Config, caches: &Caches) -> anyhow::Result<()> {
+    let Some((object, mark)) = garbage::foreign(config, caches) else { return Ok(()) };
+    let own = config.source_cluster.as_deref().unwrap_or_default();
+    anyhow::bail!(
+        "{object} in namespace {} of the apinet cluster belongs to the source cluster with the ID {mark}, and this one has the ID {own}: \
+         two source clusters must not share a namespace. If this one had that ID, start with --source-cluster-id={mark}",
+        config.namespace
+    )
+}
+
+async fn existing(runtime: &Runtime) -> anyhow::Result<Option<String>> {
+    let api = Api::<ConfigMap>::namespaced(runtime.client.clone(), &runtime.namespace);
+    let found = api.get_opt(CONFIG_MAP).await.map_err(|error| anyhow::anyhow!("{}", error_chain(&error)))?;
+    found.map(|found| found.uid().context("it has no UID")).transpose()
+}
+
+async fn id(runtime: &Runtime) -> anyhow::Result<String> {
+    if let Some(id) = existing(runtime).await? {
+        return Ok(id);
+    }
+    let api = Api::<ConfigMap>::namespaced(runtime.client.clone(), &runtime.namespace);
     let mut desired = ConfigMap::default();
     desired.metadata.name = Some(CONFIG_MAP.to_owned());
     let created = match api.create(&PostParams::default(), &desired).await {
@@ -59,5 +91,6 @@ async fn id(runtime: &Runtime) -> anyhow::Result<String> {
         Err(kube::Error::Api(status)) if status.code == 409 => api.get(CONFIG_MAP).await,
         created => created,
     };
-    created.map_err(failed)?.uid().context("it has no UID")
+    let created = created.map_err(|error| anyhow::anyhow!("{}", error_chain(&error)))?;
+    created.uid().context("it has no UID")
 }

@@ -16,9 +16,9 @@
 //! * [`provider_id`], [`origin`]: how an object of one cluster names its counterpart in the other.
 //! * [`mod@plan`]: what to write, for each kind. [`mapping`]: what a plan reads.
 //! * [`clusters`], [`caches`]: the clients and the watched objects of both clusters.
-//! * [`controller`]: which change concerns which source object. [`apply`]: executes the plan. [`garbage`]: deletes what has no source
+//! * [`controller`]: which change concerns which source object. [`problems`]: which cannot be mapped. [`apply`]: executes the plan. [`garbage`]: deletes what has no source
 //!   object any more. [`identity`]: the mark of the source cluster.
-//! * [`args`], [`zap`], [`command`]: the command line. [`metrics_server`]: the metrics server of the Go program.
+//! * [`args`], [`connection`], [`zap`], [`command`]: the command line. [`dry_run`]: prints the plan. [`metrics_server`]: the metrics server of the Go program.
 
 pub mod api;
 pub mod apply;
@@ -27,7 +27,9 @@ pub mod caches;
 pub mod clusters;
 pub mod command;
 pub mod config;
+pub mod connection;
 pub mod controller;
+pub mod dry_run;
 pub mod error;
 pub mod garbage;
 pub mod identity;
@@ -36,5 +38,6 @@ pub mod metrics_server;
 pub mod names;
 pub mod origin;
 pub mod plan;
+pub mod problems;
 pub mod provider_id;
 pub mod zap;

@@ -4,7 +4,11 @@
 //! but where a standard variable means the same thing it is that one: `KUBECONFIG`, `RUST_LOG`, `POD_NAMESPACE`.
 //! A flag wins over its variable.
 
-use std::{collections::BTreeMap, ffi::OsString, net::SocketAddr, sync::OnceLock, time::Duration};
+#[cfg(feature = "certificates")]
+use std::path::PathBuf;
+use std::{
+    collections::BTreeMap, ffi::OsString, net::SocketAddr, num::NonZeroU32, sync::OnceLock, time::Duration,
+};
 
 use clap::{ArgAction, ArgMatches, Args, Command, ValueEnum};
 
@@ -137,6 +141,13 @@ pub struct ClientArgs {
     /// A Secret with the kubeconfig of the cluster. It is read from the cluster that the other fields describe.
     #[arg(skip)]
     pub secret: Option<KubeconfigSecret>,
+    /// A client certificate that the cluster issues, in the kubeconfig of the file or of the Secret.
+    #[cfg(feature = "certificates")]
+    #[arg(skip)]
+    pub certificate: Option<IssuedCertificate>,
+    /// The most requests to the cluster; no limit if None. It does not hold for the Lease.
+    #[arg(skip)]
+    pub rate: Option<RateLimit>,
 }
 
 /// A Secret with a kubeconfig under the key `kubeconfig`.
@@ -146,6 +157,29 @@ pub struct KubeconfigSecret {
     pub name: String,
     /// The program's own namespace if None.
     pub namespace: Option<String>,
+}
+
+/// A client certificate of the signer `kubernetes.io/kube-apiserver-client`.
+#[cfg(feature = "certificates")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuedCertificate {
+    /// Kubeconfig file with the credential of the first request, for a kubeconfig that does not exist or has no valid certificate.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Whether the certificate is renewed before it expires. Otherwise it is only requested at the start, if there is no valid one.
+    pub rotate: bool,
+    /// The common name: the user.
+    pub user: String,
+    /// The organization: the user's group.
+    pub group: String,
+}
+
+/// Requests in a second, as client-go limits them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimit {
+    /// In the long run; more than 0.
+    pub qps: f32,
+    /// At once, after a pause.
+    pub burst: NonZeroU32,
 }
 
 impl ClientArgs {

@@ -1,6 +1,7 @@
 //! The Kubernetes client: kube's parts in our own order, from the call of a controller (top) to the wire (bottom).
 //!
 //! ```text
+//!   rate limit    only where flags set one (not on the lease client)
 //!   whole call    at most 60 s, retries and all
 //!   retry         429, 503, 504: three more tries, as Retry-After says (not on the lease client)
 //!   headers, auth of the kubeconfig or the service account
@@ -12,33 +13,35 @@
 //!
 //! A program has one cluster by default ([`connect`]); further ones have names ([`Cluster`]).
 
-use std::{error::Error, path::Path, time::Duration};
+use std::{error::Error, time::Duration};
 
 use anyhow::Context;
-use http::uri::Scheme;
-use hyper_util::{
-    client::legacy::{Client as Wire, connect::HttpConnector},
-    rt::TokioExecutor,
-};
 use kube::{
     Client, Config,
-    client::{Body, ConfigExt, retry::RetryPolicy},
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    client::{ConfigExt, retry::RetryPolicy},
 };
 use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
 use crate::{
-    args::{ClientArgs, Program},
+    args::{ClientArgs, Program, RateLimit},
     config::ConfigError,
     metrics::Metrics,
-    proxy::Proxy,
-    secret::{SecretData, SecretError},
+    secret::SecretError,
 };
 
 mod call;
+mod connections;
+#[cfg(feature = "certificates")]
+mod issued;
+mod kubeconfig;
+mod limit;
 mod named;
+#[cfg(feature = "certificates")]
+mod signing_request;
 
 use call::{CallLayer, Timeouts};
+use connections::Connections;
+use kubeconfig::KubeconfigIn;
 pub use named::{Cluster, ClusterArgs, ClusterName};
 
 /// The label `api` of the metrics of the first cluster.
@@ -56,15 +59,6 @@ pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(9);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(13);
 
 const TIMEOUTS: Timeouts = Timeouts { read: RESPONSE_TIMEOUT, write: WRITE_TIMEOUT };
-
-/// For a TCP connection; a reachable server accepts one in milliseconds.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// TCP keepalive: the first probe after this time without data, the next ones in this interval, so many of them. A watch on a
-/// broken connection is noticed after 25 s; client-go needs 45 s.
-const PROBE_AFTER: Duration = Duration::from_secs(10);
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-const PROBES: u32 = 3;
 
 /// A call with all its retries: four requests that nearly time out, and the delays between them.
 const WHOLE_CALL: Duration = Duration::from_secs(60);
@@ -84,47 +78,79 @@ pub struct Clients {
     pub default_namespace: String,
 }
 
-/// Makes the clients. Reads files, and calls no API server but for a kubeconfig in a Secret: the caches report one that does not
-/// respond.
+/// Makes the clients. Reads files, and calls an API server only for a kubeconfig in a Secret, and for a certificate that the cluster
+/// issues: the caches report one that does not respond.
 ///
 /// # Errors
 /// [`ConfigError`] where the kubeconfig or the service account cannot be read or used; another error where the Secret cannot be read
-/// at present.
+/// at present, or the certificate is not issued.
 pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) -> anyhow::Result<Clients> {
-    let config = configuration(args).await.map_err(|error| ConfigError(error_chain(&*error)))?;
-    let default_namespace = config.default_namespace.clone();
-    let config = match &args.secret {
-        None => config,
-        Some(secret) => {
-            let own = args.own_namespace(default_namespace.clone());
-            let client = build(&config, program, metrics, MAIN, Some(RETRIES))?;
-            let namespace = secret.namespace.as_ref().unwrap_or(&own);
-            of_secret(&client, namespace, &secret.name).await.map_err(|error| unusable(error, ""))?
+    let factory = Factory { program: *program, metrics: metrics.clone(), api: MAIN };
+    let secrets = match &args.secret {
+        None => None,
+        Some(_) => {
+            let pod =
+                kubeconfig::configuration(args).await.map_err(|error| ConfigError(error_chain(&*error)))?;
+            let client = factory.client(&pod, &Connections::new(&pod)?, None, Some(RETRIES))?;
+            Some((client, pod.default_namespace))
         }
     };
+    let own = secrets.as_ref().map(|(client, default)| (client, args.own_namespace(default.clone())));
+    let (config, renewal) = configured(args, &factory, own).await?;
+    let default_namespace = match secrets {
+        None => config.default_namespace.clone(),
+        Some((_, default)) => default,
+    };
     tracing::info!(server = %config.cluster_url, namespace = default_namespace, "Kubernetes API");
-    Ok(Clients {
-        client: build(&config, program, metrics, MAIN, Some(RETRIES))?,
-        lease: build(&config, program, metrics, MAIN, None)?,
+    let connections = Connections::new(&config)?;
+    let clients = Clients {
+        client: factory.client(&config, &connections, args.rate, Some(RETRIES))?,
+        lease: factory.client(&config, &connections, None, None)?,
         default_namespace,
-    })
+    };
+    if let Some(renewal) = renewal {
+        renewal(connections);
+    }
+    Ok(clients)
 }
 
-/// The key of the kubeconfig in a Secret of the flags.
-const SECRET_KEY: &str = "kubeconfig";
+/// Starts to renew the client certificate of these connections.
+type Renewal = Box<dyn FnOnce(Connections) + Send>;
 
-/// The configuration of a kubeconfig in a Secret, as [`of_kubeconfig`] takes it.
-async fn of_secret(client: &Client, namespace: &str, name: &str) -> Result<Config, SecretError> {
-    let secret = SecretData::read(client, namespace, name).await?;
-    let config = of_text(secret.text(SECRET_KEY)?).await;
-    config.map_err(|error| secret.invalid(SECRET_KEY, error_chain(&*error)))
+/// The configuration of a cluster, and the renewal of its certificate if the cluster issues it. `secrets`: where a Secret is read, and its namespace if
+/// the arguments have none.
+async fn configured(
+    args: &ClientArgs,
+    factory: &Factory,
+    secrets: Option<(&Client, String)>,
+) -> anyhow::Result<(Config, Option<Renewal>)> {
+    let secret = match (&args.secret, secrets) {
+        (Some(secret), Some((client, own))) => {
+            let namespace = secret.namespace.clone().unwrap_or(own);
+            Some(KubeconfigIn { client: client.clone(), namespace, name: secret.name.clone() })
+        }
+        _ => None,
+    };
+    let invalid = |error: anyhow::Error| ConfigError(error_chain(&*error));
+    #[cfg(feature = "certificates")]
+    if let Some(certificate) = &args.certificate {
+        let store = match secret {
+            Some(secret) => issued::Store::Secret(secret, factory.program.name),
+            None => issued::Store::File(kubeconfig::only_file(args).map_err(invalid)?),
+        };
+        return issued::obtain(certificate, store, args, factory).await;
+    }
+    match secret {
+        None => Ok((kubeconfig::configuration(args).await.map_err(invalid)?, None)),
+        Some(secret) => Ok((secret.configuration().await.map_err(unusable)?, None)),
+    }
 }
 
-/// Every error of a Secret is one of the configuration, but for one that may be temporary. `prefix` names the cluster.
-fn unusable(error: SecretError, prefix: &str) -> anyhow::Error {
+/// Every error of a Secret is one of the configuration, but for one that may be temporary.
+fn unusable(error: SecretError) -> anyhow::Error {
     match error {
         SecretError::Unreadable(..) => error.into(),
-        error => ConfigError(format!("{prefix}{error}")).into(),
+        error => ConfigError(error.to_string()).into(),
     }
 }
 
@@ -134,162 +160,47 @@ fn unusable(error: SecretError, prefix: &str) -> anyhow::Error {
 /// # Errors
 /// What is wrong with the kubeconfig, in one line without any part of it that could be secret.
 pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> anyhow::Result<Client> {
-    build(&of_text(text).await?, program, metrics, TARGET, Some(RETRIES))
+    let config = kubeconfig::of_text(text).await?;
+    let factory = Factory { program: *program, metrics: metrics.clone(), api: TARGET };
+    factory.client(&config, &Connections::new(&config)?, None, Some(RETRIES))
 }
 
-async fn of_text(text: &str) -> anyhow::Result<Config> {
-    let kubeconfig = of_context(Kubeconfig::from_yaml(text).map_err(readable)?, None);
-    let kubeconfig = without_empty_fields(kubeconfig);
-    for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
-        anyhow::ensure!(
-            cluster.certificate_authority.is_none(),
-            "certificate-authority names a file; put its content into certificate-authority-data"
-        );
-    }
-    for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
-        anyhow::ensure!(
-            user.exec.is_none() && user.auth_provider.is_none(),
-            "a user logs in by a program (exec, auth-provider); use a token or a client certificate"
-        );
-        let files =
-            user.client_certificate.is_some() || user.client_key.is_some() || user.token_file.is_some();
-        anyhow::ensure!(
-            !files,
-            "a user names files; put their content into client-certificate-data, client-key-data or token"
-        );
-    }
-    with_own_proxy(kubeconfig, KubeConfigOptions::default()).await.map_err(readable)
-}
-
-/// `proxy_url` is only what the kubeconfig itself says.
-async fn with_own_proxy(
-    kubeconfig: Kubeconfig,
-    options: KubeConfigOptions,
-) -> Result<Config, KubeconfigError> {
-    let proxied =
-        kubeconfig.clusters.iter().filter_map(|one| one.cluster.as_ref()).any(|one| one.proxy_url.is_some());
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    // kube takes it from the environment, and ignores NO_PROXY.
-    config.proxy_url = config.proxy_url.filter(|_| proxied);
-    Ok(config)
-}
-
-/// The kubeconfig with only the cluster and the user of this context, or of the current one. kube reads no others.
-fn of_context(mut kubeconfig: Kubeconfig, name: Option<&String>) -> Kubeconfig {
-    let name = name.or(kubeconfig.current_context.as_ref());
-    let context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == name);
-    if let Some(context) = context.and_then(|one| one.context.as_ref()) {
-        kubeconfig.clusters.retain(|one| one.name == context.cluster);
-        kubeconfig.auth_infos.retain(|one| Some(&one.name) == context.user.as_ref());
-    }
-    kubeconfig
-}
-
-/// A field that a template has left empty is removed.
-fn without_empty_fields(mut kubeconfig: Kubeconfig) -> Kubeconfig {
-    let filled = |text: &mut Option<String>| *text = text.take().filter(|text| !text.is_empty());
-    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-        filled(&mut cluster.certificate_authority);
-        filled(&mut cluster.proxy_url);
-    }
-    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
-        filled(&mut user.client_certificate);
-        filled(&mut user.client_key);
-        filled(&mut user.token_file);
-    }
-    kubeconfig
-}
-
-async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
-    // A value that a template has left empty is not given, as for kubectl's KUBECONFIG.
-    let context = args.context.clone().filter(|context| !context.is_empty());
-    let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    let mut config = match &args.kubeconfig {
-        Some(files) if !files.is_empty() => from(merge(std::env::split_paths(files))?, context)
-            .await
-            .with_context(|| format!("kubeconfig {}", Path::new(files).display()))?,
-        _ if in_pod && context.is_none() => Config::incluster().context("service account of this Pod")?,
-        _ => {
-            let none = "neither --kubeconfig nor KUBECONFIG is given, and ~/.kube/config cannot be used";
-            let kubeconfig = Kubeconfig::read().context(none)?;
-            from(kubeconfig, context).await.context(none)?
-        }
-    };
-    if let Some(user) = &args.impersonate {
-        config.auth_info.impersonate = Some(user.clone());
-        config.auth_info.impersonate_groups = Some(args.impersonate_groups.clone());
-    }
-    Ok(config)
-}
-
-async fn from(kubeconfig: Kubeconfig, context: Option<String>) -> anyhow::Result<Config> {
-    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    let kubeconfig = without_empty_fields(of_context(kubeconfig, options.context.as_ref()));
-    Ok(with_own_proxy(kubeconfig, options).await?)
-}
-
-/// Several kubeconfig files are merged: the first one that sets a field wins, as for kubectl.
-fn merge(files: impl Iterator<Item = std::path::PathBuf>) -> anyhow::Result<Kubeconfig> {
-    files.filter(|file| !file.as_os_str().is_empty()).try_fold(Kubeconfig::default(), |all, file| {
-        let one = Kubeconfig::read_from(&file).map_err(readable)?;
-        all.merge(one).with_context(|| format!("kubeconfig {}", file.display()))
-    })
-}
-
-/// kube's parse error has several lines with an excerpt, which may hold a secret.
-fn readable(error: KubeconfigError) -> anyhow::Error {
-    let text = error.to_string();
-    anyhow::anyhow!("{}", text.lines().next().unwrap_or("kubeconfig cannot be read"))
-}
-
-fn build(
-    config: &Config,
-    program: &Program,
-    metrics: &Metrics,
+/// Makes clients of one cluster.
+#[derive(Clone, Debug)]
+struct Factory {
+    program: Program,
+    metrics: Metrics,
+    /// The label of the cluster.
     api: &'static str,
-    retries: Option<u32>,
-) -> anyhow::Result<Client> {
-    // kube uses the provider of the process. Where another crate brings a second one, there is no default.
-    let _already_set = rustls::crypto::ring::default_provider().install_default();
-    let mut connector = HttpConnector::new();
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    // A write is small and its caller waits for it.
-    connector.set_nodelay(true);
-    // A watch sends nothing and may be silent for minutes: only probes detect that its peer is gone.
-    connector.set_keepalive(Some(PROBE_AFTER));
-    connector.set_keepalive_interval(Some(PROBE_INTERVAL));
-    connector.set_keepalive_retries(Some(PROBES));
-    connector.set_tcp_user_timeout(Some(PROBE_AFTER + PROBE_INTERVAL * PROBES));
-    let proxy = match &config.proxy_url {
-        Some(_) if config.cluster_url.scheme() != Some(&Scheme::HTTPS) => {
-            return Err(ConfigError("proxy-url needs a server with an https:// URL".to_owned()).into());
-        }
-        Some(url) => Proxy::of_kubeconfig(url),
-        None => Proxy::of_environment(),
-    }
-    .map_err(|error| ConfigError(error.to_string()))?;
-    let connector = config
-        .rustls_https_connector_with_connector(proxy.connector(connector))
-        .map_err(|error| ConfigError(error.to_string()))?;
-    let wire: Wire<_, Body> = Wire::builder(TokioExecutor::new()).build(connector);
+}
 
-    let retry = retries
-        .map(|most| RetryPolicy::new(Duration::from_millis(500), Duration::from_secs(5), most, true))
-        .transpose()
-        .context("retry policy")?
-        .map(RetryLayer::new);
-    let auth = config.auth_layer().map_err(|error| ConfigError(error.to_string()))?;
-    let headers = config.extra_headers_layer().map_err(|error| ConfigError(error.to_string()))?;
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .timeout(WHOLE_CALL)
-        .option_layer(retry)
-        .option_layer(auth)
-        .layer(headers)
-        .layer(CallLayer::new(program, metrics, api, TIMEOUTS)?)
-        .map_err(BoxError::from)
-        .service(wire);
-    Ok(Client::new(service, config.default_namespace.clone()))
+impl Factory {
+    fn client(
+        &self,
+        config: &Config,
+        connections: &Connections,
+        rate: Option<RateLimit>,
+        retries: Option<u32>,
+    ) -> anyhow::Result<Client> {
+        let retry = retries
+            .map(|most| RetryPolicy::new(Duration::from_millis(500), Duration::from_secs(5), most, true))
+            .transpose()
+            .context("retry policy")?
+            .map(RetryLayer::new);
+        let auth = config.auth_layer().map_err(|error| ConfigError(error.to_string()))?;
+        let headers = config.extra_headers_layer().map_err(|error| ConfigError(error.to_string()))?;
+        let service = ServiceBuilder::new()
+            .option_layer(rate.map(limit::layer))
+            .layer(config.base_uri_layer())
+            .timeout(WHOLE_CALL)
+            .option_layer(retry)
+            .option_layer(auth)
+            .layer(headers)
+            .layer(CallLayer::new(&self.program, &self.metrics, self.api, TIMEOUTS)?)
+            .map_err(BoxError::from)
+            .service(connections.clone());
+        Ok(Client::new(service, config.default_namespace.clone()))
+    }
 }
 
 /// An error and its causes down to the first ("connection refused") in one line, without repetitions. An error that the API

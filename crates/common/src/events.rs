@@ -55,10 +55,16 @@ const NOTE_BYTES: usize = 1024;
 /// Writes the log lines and Events of one controller. Clones share the queue and the reported problems.
 #[derive(Clone, Debug)]
 pub struct Events {
-    queue: mpsc::Sender<Message>,
-    metrics: Metrics,
+    shared: Arc<Shared>,
     reported: Arc<Mutex<HashSet<Reported>>>,
     published: Published,
+}
+
+/// There is an [`Events`] for each object of a controller, which has to be small.
+#[derive(Debug)]
+struct Shared {
+    queue: mpsc::Sender<Message>,
+    metrics: Metrics,
 }
 
 /// The log lines that are Events too.
@@ -91,7 +97,8 @@ impl Events {
         let reporter = Reporter { controller: names::field_manager(controller), instance: Some(instance) };
         let (queue, messages) = mpsc::channel(QUEUE);
         tokio::spawn(publish(messages, client, reporter, metrics.clone()));
-        Events { queue, metrics: metrics.clone(), reported: Arc::default(), published: Published::All }
+        let shared = Arc::new(Shared { queue, metrics: metrics.clone() });
+        Events { shared, reported: Arc::default(), published: Published::All }
     }
 
     /// The same queue with reported problems of its own: for a controller that plans one object at a time, so that the problems
@@ -161,9 +168,10 @@ impl Events {
     /// Waits until everything that was reported before is published, for at most `limit`.
     pub async fn drain(&self, limit: Duration) {
         let (done, drained) = oneshot::channel();
-        let drain = async { self.queue.send(Message::Drained(done)).await.is_ok() && drained.await.is_ok() };
+        let Shared { queue, .. } = &*self.shared;
+        let drain = async { queue.send(Message::Drained(done)).await.is_ok() && drained.await.is_ok() };
         if !tokio::time::timeout(limit, drain).await.unwrap_or(false) {
-            let waiting = self.queue.max_capacity().saturating_sub(self.queue.capacity());
+            let waiting = queue.max_capacity().saturating_sub(queue.capacity());
             tracing::warn!(waiting, "not all Events could be published before the exit");
         }
     }
@@ -201,8 +209,8 @@ impl Events {
             ..ObjectReference::default()
         };
         let publication = Box::new(Publication { event, regarding: object });
-        if self.queue.try_send(Message::Publish(publication)).is_err() {
-            self.metrics.event(EventResult::Dropped);
+        if self.shared.queue.try_send(Message::Publish(publication)).is_err() {
+            self.shared.metrics.event(EventResult::Dropped);
             tracing::warn!(reason, %regarding, "an Event is dropped: the queue of Events is full");
         }
     }

@@ -39,9 +39,11 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     if !source.spec.provider_id.is_empty() {
         add_finalizer(config, Kind::Network, &regarding, &source.metadata, &mut plan);
     }
+    // The Go program owns the ID, by the same field manager: an apply without it would remove it, which the API server refuses.
+    let id = observed.as_ref().map(|observed| observed.spec.id.clone()).unwrap_or_default();
     let desired = apinet::Network {
         metadata: counterpart(config, Kind::Network, &origin),
-        spec: apinet::NetworkSpec { id: String::new(), peerings: peerings(config, snapshot) },
+        spec: apinet::NetworkSpec { id, peerings: peerings(config, snapshot) },
         ..apinet::Network::default()
     };
     let is_applied = |observed: &apinet::Network| {

@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use kube::{Api, Client, Resource};
 
 use crate::{
-    args::{ClientArgs, Program},
+    args::{ClientArgs, KubeconfigSecret, Program},
     cache,
     config::ConfigError,
     metrics::Metrics,
@@ -22,23 +22,15 @@ pub trait ClusterName: Send + Sync + 'static {
 
 /// The flags of a further cluster; `#[command(flatten)]` them into the program's arguments.
 pub struct ClusterArgs<N> {
-    /// `--<name>-kubeconfig`: a file. `--<name>-context`: its context.
+    /// `--<name>-kubeconfig`: a file. `--<name>-context`: its context. `--<name>-kubeconfig-secret-name`: a Secret of the first
+    /// cluster. `--<name>-kubeconfig-secret-namespace`: the program's own namespace where it is not given.
     pub client: ClientArgs,
-    /// `--<name>-kubeconfig-secret-name`: a Secret of the first cluster, with the key `kubeconfig`.
-    pub secret_name: Option<String>,
-    /// `--<name>-kubeconfig-secret-namespace`: the program's own namespace where it is not given.
-    pub secret_namespace: Option<String>,
     name: PhantomData<fn() -> N>,
 }
 
 impl<N> Clone for ClusterArgs<N> {
     fn clone(&self) -> Self {
-        ClusterArgs {
-            client: self.client.clone(),
-            secret_name: self.secret_name.clone(),
-            secret_namespace: self.secret_namespace.clone(),
-            name: PhantomData,
-        }
+        ClusterArgs { client: self.client.clone(), name: PhantomData }
     }
 }
 
@@ -81,7 +73,7 @@ impl<N: ClusterName> Args for ClusterArgs<N> {
                 "NAME",
                 format!(
                     "Secret with the kubeconfig of the cluster {name} under the key {}",
-                    super::SECRET_KEY
+                    super::kubeconfig::SECRET_KEY
                 ),
             ))
             .arg(arg(
@@ -102,30 +94,30 @@ impl<N: ClusterName> FromArgMatches for ClusterArgs<N> {
         let text =
             |name: &str| matches.get_one::<String>(&flag::<N>(name)).cloned().filter(|text| !text.is_empty());
         let kubeconfig = matches.get_one::<OsString>(&flag::<N>("kubeconfig")).cloned();
+        let namespace = text("kubeconfig-secret-namespace");
+        let secret = text("kubeconfig-secret-name")
+            .map(|name| KubeconfigSecret { name, namespace: namespace.clone() });
         let client = ClientArgs {
             kubeconfig: kubeconfig.filter(|file| !file.is_empty()),
             context: text("context"),
+            secret,
             ..ClientArgs::default()
-        };
-        let args = ClusterArgs {
-            client,
-            secret_name: text("kubeconfig-secret-name"),
-            secret_namespace: text("kubeconfig-secret-namespace"),
-            name: PhantomData,
         };
         let refuse = |why: &str| {
             let text = format!("--{}-kubeconfig{why}\n", N::NAME);
             Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, text))
         };
-        match (&args.client, &args.secret_name) {
-            (ClientArgs { kubeconfig: Some(_), .. }, Some(_)) => refuse(" and a Secret exclude each other"),
-            (ClientArgs { context: Some(_), .. }, Some(_)) => refuse(
+        match &client {
+            ClientArgs { kubeconfig: Some(_), secret: Some(_), .. } => {
+                refuse(" and a Secret exclude each other")
+            }
+            ClientArgs { context: Some(_), secret: Some(_), .. } => refuse(
                 "-secret-name: only the current context of its kubeconfig is used, a context cannot be chosen",
             ),
-            (_, None) if args.secret_namespace.is_some() => {
+            ClientArgs { secret: None, .. } if namespace.is_some() => {
                 refuse("-secret-namespace has no effect without the name of a Secret")
             }
-            _ => Ok(args),
+            _ => Ok(ClusterArgs { client, name: PhantomData }),
         }
     }
 
@@ -178,20 +170,22 @@ impl<N: ClusterName> Cluster<N> {
         first: &Client,
         namespace: &str,
     ) -> anyhow::Result<Cluster<N>> {
-        let prefix = format!("{}: ", N::NAME);
-        let config = match &args.secret_name {
-            None => super::configuration(&args.client)
-                .await
-                .map_err(|error| ConfigError(format!("{prefix}{}", super::error_chain(&*error))))?,
-            Some(name) => {
-                let namespace = args.secret_namespace.as_deref().unwrap_or(namespace);
-                let config = super::of_secret(first, namespace, name).await;
-                config.map_err(|error| super::unusable(error, &prefix))?
-            }
+        let factory = super::Factory { program: *program, metrics: metrics.clone(), api: N::NAME };
+        let client = &args.client;
+        let of_cluster = |error: anyhow::Error| match error.downcast::<ConfigError>() {
+            Ok(ConfigError(text)) => ConfigError(format!("{}: {text}", N::NAME)).into(),
+            Err(error) => error.context(N::NAME),
         };
+        let configured = super::configured(client, &factory, Some((first, namespace.to_owned()))).await;
+        let (config, renewal) = configured.map_err(of_cluster)?;
         tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API of {}", N::NAME);
+        let connections = super::Connections::new(&config)?;
+        let client = factory.client(&config, &connections, client.rate, Some(super::RETRIES))?;
+        if let Some(renewal) = renewal {
+            renewal(connections);
+        }
         Ok(Cluster {
-            client: super::build(&config, program, metrics, N::NAME, Some(super::RETRIES))?,
+            client,
             default_namespace: config.default_namespace,
             metrics: metrics.clone(),
             readiness: readiness.clone(),

@@ -16,7 +16,7 @@ use kube::Api;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use super::*;
+use super::{kubeconfig::configuration, *};
 
 fn kubeconfig(folder: &TempDir, name: &str, server: &str, namespace: &str) -> OsString {
     let file = folder.path().join(name);
@@ -253,7 +253,7 @@ mod further {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::{cache, readiness::Readiness};
+    use crate::{args::KubeconfigSecret, cache, readiness::Readiness};
 
     #[derive(Parser)]
     struct Cli {
@@ -275,10 +275,8 @@ mod further {
         assert_eq!(cli.edge.client.context.unwrap(), "c");
         let secret = ["--edge-kubeconfig-secret-name", "s", "--edge-kubeconfig-secret-namespace", "n"];
         let cli = parse(&secret).unwrap();
-        assert_eq!(
-            (cli.edge.secret_name.unwrap(), cli.edge.secret_namespace.unwrap()),
-            ("s".into(), "n".into())
-        );
+        let expected = KubeconfigSecret { name: "s".to_owned(), namespace: Some("n".to_owned()) };
+        assert_eq!(cli.edge.client.secret, Some(expected));
         let with = |more: [&'static str; 2]| [secret[0], secret[1], more[0], more[1]];
         for refused in [with(["--edge-kubeconfig", "b"]), with(["--edge-context", "c"])] {
             assert_eq!(parse(&refused).err(), Some(ErrorKind::ArgumentConflict), "{refused:?}");

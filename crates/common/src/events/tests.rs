@@ -212,7 +212,7 @@ async fn a_problem_is_reported_once_while_it_lasts() {
 }
 
 fn counted(events: &Events, result: &str) -> u64 {
-    let text = String::from_utf8(events.metrics.text().unwrap()).unwrap();
+    let text = String::from_utf8(events.shared.metrics.text().unwrap()).unwrap();
     let line = format!("perimeter_events_total{{result=\"{result}\"}} ");
     text.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
 }

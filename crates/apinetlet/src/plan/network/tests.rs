@@ -55,6 +55,17 @@ fn a_new_network_gets_counterpart_then_finalizer_with_provider_id_then_status() 
     assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0], "nothing is written in steady state");
 }
 
+/// An object of the Go program: its field manager, which is also that of this program, owns the ID.
+#[test]
+fn an_apply_contains_the_allocated_id() {
+    let mut unmarked = allocated("301");
+    unmarked.metadata.labels = None;
+    let snapshot = Snapshot { source: source(json!({})), counterpart: Some(unmarked), ..Snapshot::default() };
+    let steps = plan(&config(), &snapshot).steps;
+    let applied = serde_json::to_value(&steps[0].action.act).unwrap();
+    assert_eq!(applied.pointer("/apply/spec/id"), Some(&json!("301")));
+}
+
 #[test]
 fn without_an_allocated_id_nothing_is_written_to_the_source() {
     let snapshot =

@@ -1,0 +1,204 @@
+//! The flags of the connections to both clusters. `--kubeconfig` is one of [`common::args::ClientArgs`], `--api-net-kubeconfig` and
+//! `--api-net-kubeconfig-secret-name` of [`common::cluster::ClusterArgs`].
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+use common::args::{ClientArgs, IssuedCertificate, KubeconfigSecret, RateLimit};
+
+use crate::names::Flavor;
+
+/// As client-go has it for a burst of 0.
+const DEFAULT_BURST: NonZeroU32 = NonZeroU32::new(10).unwrap();
+
+/// Flags of the Go program, for both clusters.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Kubernetes")]
+pub struct ConnectionArgs {
+    /// Secret with the kubeconfig of the source cluster under the key kubeconfig, in the cluster of the Pod's service account
+    #[arg(
+        long,
+        env = "PERIMETER_KUBECONFIG_SECRET_NAME",
+        value_name = "NAME",
+        default_value = "",
+        conflicts_with = "kubeconfig"
+    )]
+    pub kubeconfig_secret_name: String,
+    /// Namespace of that Secret; the own one where this is not given
+    #[arg(long, env = "PERIMETER_KUBECONFIG_SECRET_NAMESPACE", value_name = "NAMESPACE", default_value = "")]
+    pub kubeconfig_secret_namespace: String,
+    /// Kubeconfig file for the request of a client certificate (CertificateSigningRequest), if the kubeconfig of the source cluster
+    /// has no valid one; it is written to that kubeconfig
+    #[arg(long, env = "PERIMETER_BOOTSTRAP_KUBECONFIG", value_name = "FILE", default_value = "")]
+    pub bootstrap_kubeconfig: String,
+    /// The same for the apinet cluster
+    #[arg(long, env = "PERIMETER_API_NET_BOOTSTRAP_KUBECONFIG", value_name = "FILE", default_value = "")]
+    pub api_net_bootstrap_kubeconfig: String,
+    /// Renew the client certificate of the source cluster before it expires
+    #[arg(long, env = "PERIMETER_ROTATE_CERTIFICATES", default_missing_value = "true", default_value_t = false, num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
+    pub rotate_certificates: bool,
+    /// The same for the apinet cluster
+    #[arg(long, env = "PERIMETER_API_NET_ROTATE_CERTIFICATES", default_missing_value = "true", default_value_t = false,
+        num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
+    pub api_net_rotate_certificates: bool,
+    /// The most requests a second to the source cluster; 0: no limit
+    #[arg(
+        long,
+        env = "PERIMETER_QPS",
+        value_name = "NUMBER",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
+    pub qps: f32,
+    /// The most requests to the source cluster at once, with --qps; 0: 10
+    #[arg(long, env = "PERIMETER_BURST", value_name = "NUMBER", default_value_t = 0)]
+    pub burst: u32,
+    /// The same as --qps for the apinet cluster
+    #[arg(
+        long,
+        env = "PERIMETER_API_NET_QPS",
+        value_name = "NUMBER",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
+    pub api_net_qps: f32,
+    /// The same as --burst for the apinet cluster
+    #[arg(long, env = "PERIMETER_API_NET_BURST", value_name = "NUMBER", default_value_t = 0)]
+    pub api_net_burst: u32,
+    /// Not supported: it has to be empty
+    #[arg(long, env = "PERIMETER_EGRESS_SELECTOR_CONFIG", value_name = "FILE", default_value = "", value_parser = empty)]
+    pub egress_selector_config: String,
+    /// Not supported: it has to be empty
+    #[arg(long, env = "PERIMETER_API_NET_EGRESS_SELECTOR_CONFIG", value_name = "FILE", default_value = "", value_parser = empty)]
+    pub api_net_egress_selector_config: String,
+}
+
+impl ConnectionArgs {
+    /// Adds them to those of the two clusters. The certificates are for the users of the Go program, which the controllers of both
+    /// APIs approve.
+    pub fn fill(
+        &self,
+        flavor: Flavor,
+        api_net_namespace: &str,
+        source: &mut ClientArgs,
+        api_net: &mut ClientArgs,
+    ) {
+        let names = flavor.names();
+        source.secret = given(&self.kubeconfig_secret_name)
+            .map(|name| KubeconfigSecret { name, namespace: given(&self.kubeconfig_secret_namespace) });
+        source.rate = rate(self.qps, self.burst);
+        api_net.rate = rate(self.api_net_qps, self.api_net_burst);
+        let plugin = names.provider_id.trim_end_matches("://");
+        source.certificate = certificate(&self.bootstrap_kubeconfig, self.rotate_certificates, || {
+            let prefix = format!("{}:system:networkplugin", names.networking);
+            (format!("{prefix}:{plugin}"), format!("{prefix}s"))
+        });
+        api_net.certificate =
+            certificate(&self.api_net_bootstrap_kubeconfig, self.api_net_rotate_certificates, || {
+                let prefix = format!("{}:system:apinetlet", names.finalizers);
+                (format!("{prefix}:{api_net_namespace}"), format!("{prefix}s"))
+            });
+    }
+}
+
+/// `identity`: user and group.
+fn certificate(
+    bootstrap: &str,
+    rotate: bool,
+    identity: impl FnOnce() -> (String, String),
+) -> Option<IssuedCertificate> {
+    let bootstrap_kubeconfig = given(bootstrap).map(PathBuf::from);
+    (rotate || bootstrap_kubeconfig.is_some()).then(|| {
+        let (user, group) = identity();
+        IssuedCertificate { bootstrap_kubeconfig, rotate, user, group }
+    })
+}
+
+/// client-go takes 0 as 5 requests a second, which the API servers' own limits (Priority and Fairness) make unnecessary.
+fn rate(qps: f32, burst: u32) -> Option<RateLimit> {
+    (qps > 0.0).then(|| RateLimit { qps, burst: NonZeroU32::new(burst).unwrap_or(DEFAULT_BURST) })
+}
+
+/// A flag that a template has left empty is not given.
+pub(crate) fn given(text: &str) -> Option<String> {
+    Some(text.to_owned()).filter(|text| !text.is_empty())
+}
+
+fn empty(text: &str) -> Result<String, String> {
+    match text {
+        "" => Ok(String::new()),
+        _ => Err(
+            "connections through a konnectivity server are not supported; use a kubeconfig with a proxy-url"
+                .to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Args;
+
+    fn parse(more: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from(["apinetlet", "--api-net-namespace=a"].iter().chain(more))
+    }
+
+    fn clients(more: &[&str]) -> (ClientArgs, ClientArgs) {
+        let mut args = parse(more).unwrap();
+        let (source, api_net) = (&mut args.runtime.client, &mut args.api_net.client);
+        args.connection.fill(Flavor::Ironcore, "a", source, api_net);
+        (args.runtime.client, args.api_net.client)
+    }
+
+    #[test]
+    fn an_egress_selector_is_refused_and_an_empty_one_is_not() {
+        assert!(parse(&["--egress-selector-config="]).is_ok());
+        let refused = parse(&["--api-net-egress-selector-config=/etc/egress.yaml"]);
+        assert!(refused.unwrap_err().to_string().contains("proxy-url"));
+    }
+
+    #[test]
+    fn a_kubeconfig_and_a_secret_exclude_each_other() {
+        assert!(parse(&["--kubeconfig=/a", "--kubeconfig-secret-name=b"]).is_err());
+        let (source, _) = clients(&["--kubeconfig-secret-name=b"]);
+        assert_eq!(source.secret, Some(KubeconfigSecret { name: "b".to_owned(), namespace: None }));
+    }
+
+    #[test]
+    fn certificates_are_for_the_users_of_the_go_program() {
+        assert_eq!(clients(&[]).0.certificate, None);
+        let (source, api_net) =
+            clients(&["--bootstrap-kubeconfig=/bootstrap", "--api-net-rotate-certificates"]);
+        let source = source.certificate.unwrap();
+        assert_eq!(
+            (source.user.as_str(), source.group.as_str(), source.rotate),
+            (
+                "networking.ironcore.dev:system:networkplugin:ironcore-net",
+                "networking.ironcore.dev:system:networkplugins",
+                false
+            )
+        );
+        assert_eq!(source.bootstrap_kubeconfig, Some("/bootstrap".into()));
+        let expected = IssuedCertificate {
+            bootstrap_kubeconfig: None,
+            rotate: true,
+            user: "apinet.ironcore.dev:system:apinetlet:a".to_owned(),
+            group: "apinet.ironcore.dev:system:apinetlets".to_owned(),
+        };
+        assert_eq!(api_net.certificate, Some(expected));
+    }
+
+    #[test]
+    fn requests_are_limited_only_where_a_flag_says_so() {
+        let (source, api_net) = clients(&["--qps=-1", "--api-net-qps=20", "--api-net-burst=30"]);
+        assert_eq!(source.rate, None);
+        assert_eq!(api_net.rate, Some(RateLimit { qps: 20.0, burst: NonZeroU32::new(30).unwrap() }));
+        assert_eq!(clients(&["--qps=0.5"]).0.rate.unwrap().burst, DEFAULT_BURST);
+    }
+}
