@@ -25,7 +25,7 @@ FULL_PACKAGES := $(TEST_PACKAGES) $(IMAGE_PACKAGES) buildah runc conntrack busyb
 LINT_PACKAGES := $(BUILD_PACKAGES) shellcheck
 DENY := 0.20.2
 # The crates that have an image.
-IMAGES := natgw egress-router-cni routegc deorbiter
+IMAGES := natgw egress-router-cni routegc deorbiter apinetlet
 
 .PHONY: help
 help: ## This list
@@ -63,6 +63,14 @@ demo-deorbiter: ## Watch deorbiter clean up a cluster on a real OpenStack, with 
 	@scripts/openstack.sh main >/dev/null
 	cargo build --locked -p deorbiter -p demo
 	@"$$(scripts/target.sh)/debug/demo" deorbiter
+
+.PHONY: demo-apinetlet
+demo-apinetlet: build-packages ## Watch apinetlet map a tenant's network, between the real API servers of ironcore and ironcore-net; needs no root
+	@scripts/prerequisites.sh
+	@scripts/assets.sh $(KUBERNETES) >/dev/null
+	@scripts/assets.sh ironcore >/dev/null
+	cargo build --locked -p apinetlet -p demo
+	@"$$(scripts/target.sh)/debug/demo" apinetlet
 
 .PHONY: demo-cluster
 demo-cluster: ## natgw's demo on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)
@@ -115,7 +123,7 @@ images: image-packages ## Container images, with docker, podman or buildah (ENGI
 	@for crate in $(IMAGES); do scripts/images.sh $$crate || exit 1; done
 
 .PHONY: fuzz
-fuzz: ## Search for inputs that break the plugin's parsers, ten minutes each (SECONDS_EACH=..., TARGETS="...")
+fuzz: ## Search for inputs that break the parsers of egress-router-cni and apinetlet, ten minutes each (SECONDS_EACH=..., TARGETS="...")
 	@scripts/packages.sh $(BUILD_PACKAGES) g++
 	@scripts/fuzz.sh $(or $(SECONDS_EACH),600) $(TARGETS)
 
@@ -147,7 +155,7 @@ lint: ## Format, clippy, licences and sources, links, each crate alone, scripts,
 generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/*/crds/
 	@# With the same features of the dependencies as the tests, so that nothing is compiled twice.
 	cargo build --locked --workspace --exclude demo --exclude bench --bins --examples
-	@set -eo pipefail; programs=$$(scripts/target.sh)/debug; for crate in natgw routegc deorbiter; do \
+	@set -eo pipefail; programs=$$(scripts/target.sh)/debug; for crate in natgw routegc deorbiter apinetlet; do \
 	  "$$programs/$$crate" --help | scripts/without-environment.sh >docs/$$crate-help.txt; \
 	done; "$$programs/examples/crds" manifests
 

@@ -61,7 +61,10 @@ rm -rf "$context"
 mkdir -p "$context/$arch"
 install -m 755 "$static" "$context/$arch/$program"
 install -m 644 LICENSE "$CA_BUNDLE" "$context"
-find "$context" -exec touch --date="@$epoch" {} + # Some engines keep the files' own time.
+mkdir "$context/links"
+[[ $crate != apinetlet ]] || ln -s apinetlet "$context/links/manager"
+# Some engines keep the files' own time.
+find "$context" -exec touch --no-dereference --date="@$epoch" {} +
 unpacked=$(find "$context" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
 
 build_arguments=(--platform "linux/$arch" --file images/Containerfile --tag "$image"
