@@ -26,6 +26,10 @@ const POLL: Duration = Duration::from_millis(50);
 /// Public prefixes of ironcore-net.
 pub const PUBLIC_PREFIXES: [&str; 2] = ["10.0.0.0/24", "fdef:273d:a18c:ca25::/64"];
 
+/// How long certificates are valid that the control plane issues, from their issue on. Kubernetes adds five minutes before it, so that
+/// 70 to 90 % of the whole time are over in less than 90 s.
+pub const CERTIFICATE: Duration = Duration::from_secs(130);
+
 /// The programs; they are stopped when this is dropped.
 pub struct Ironcore {
     /// The control plane of both clusters.
@@ -57,14 +61,26 @@ impl Ironcore {
     /// # Errors
     /// A program cannot be built or started, or does not become ready.
     pub async fn start() -> Result<Ironcore> {
+        Ironcore::with_public_prefixes(&PUBLIC_PREFIXES).await
+    }
+
+    /// The same with public prefixes of the caller's.
+    ///
+    /// # Errors
+    /// As [`Ironcore::start`].
+    pub async fn with_public_prefixes(prefixes: &[&str]) -> Result<Ironcore> {
         let assets = assets::ironcore()?;
-        let mut ironcore = Ironcore { control_plane: ControlPlane::start().await?, programs: Vec::new() };
+        let control_plane = ControlPlane::builder()
+            .controller_flag(format!("--cluster-signing-duration={}s", CERTIFICATE.as_secs()))
+            .start()
+            .await?;
+        let mut ironcore = Ironcore { control_plane, programs: Vec::new() };
         let groups =
             ["core", "compute", "storage", "networking", "ipam"].map(|group| format!("{group}.ironcore.dev"));
         let server = Program::at(assets.join("ironcore-apiserver"));
         ironcore.serve(server, "ironcore", &groups, 2000, &[]).await?;
         let server = Program::at(assets.join("ironcore-net-apiserver")).name("ironcore-net");
-        let prefixes = PUBLIC_PREFIXES.map(|prefix| format!("--public-prefix={prefix}"));
+        let prefixes: Vec<_> = prefixes.iter().map(|prefix| format!("--public-prefix={prefix}")).collect();
         ironcore
             .serve(server, "ironcore-net", &["core.apinet.ironcore.dev".to_owned()], 1900, &prefixes)
             .await?;
@@ -77,7 +93,9 @@ impl Ironcore {
     /// # Errors
     /// The program cannot be started.
     pub async fn start_source_controllers(&mut self) -> Result<()> {
-        self.start_controllers(Program::at(assets::ironcore()?.join("ironcore-controller-manager"))).await
+        let controllers = Program::at(assets::ironcore()?.join("ironcore-controller-manager"));
+        // Without the flag it starts none.
+        self.start_controllers(controllers.arg("--controllers=*")).await
     }
 
     /// Starts a controller manager until it works: it ends at once where a kind is not served yet to it, as the aggregator may respond

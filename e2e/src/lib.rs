@@ -6,7 +6,7 @@
 //!
 //!   routegc, deorbiter ── openstack       (real Keystone, Neutron, Nova, Cinder, Octavia)
 //!
-//!   apinetlet ── ironcore                 (real API servers of ironcore and ironcore-net)
+//!   apinetlet ── ironcore                 (real API servers of ironcore and ironcore-net; a stand-in for the MachinePool)
 //!
 //!   egress-router ── egress_router        (a node, its pods, another node, a LAN, an outside: namespaces with packets)
 //! ```
@@ -21,6 +21,8 @@ pub mod hetzner;
 pub mod hollow_node;
 pub mod ironcore;
 pub mod kustomize;
+#[cfg(feature = "controllers")]
+pub mod machine_pool;
 #[cfg(feature = "controllers")]
 pub mod natgw;
 pub mod netns;

@@ -25,6 +25,8 @@ struct Delivered {
     name: &'static str,
     program: &'static str,
     entrypoint: &'static [&'static str],
+    /// Symbolic links to the program.
+    links: &'static [&'static str],
     description: &'static str,
     image: OnceLock<Image>,
 }
@@ -33,6 +35,7 @@ static NATGW: Delivered = Delivered {
     name: "natgw",
     program: "natgw",
     entrypoint: &["/natgw"],
+    links: &[],
     description: "One primary NAT-gateway Node per cluster; the private network's default route follows it",
     image: OnceLock::new(),
 };
@@ -40,6 +43,7 @@ static PLUGIN: Delivered = Delivered {
     name: "egress-router-cni",
     program: "egress-router",
     entrypoint: &["/egress-router", "install"],
+    links: &[],
     description: "CNI plugin: gives a pod a static, cluster-external egress interface",
     image: OnceLock::new(),
 };
@@ -47,6 +51,7 @@ static ROUTEGC: Delivered = Delivered {
     name: "routegc",
     program: "routegc",
     entrypoint: &["/routegc"],
+    links: &[],
     description: "Removes router routes whose next hop no longer exists",
     image: OnceLock::new(),
 };
@@ -54,10 +59,19 @@ static DEORBITER: Delivered = Delivered {
     name: "deorbiter",
     program: "deorbiter",
     entrypoint: &["/deorbiter"],
+    links: &[],
     description: "Before a cluster dies: deletes what it made in the cloud, and proves that it is gone",
     image: OnceLock::new(),
 };
-static ALL: [&Delivered; 4] = [&NATGW, &PLUGIN, &ROUTEGC, &DEORBITER];
+static APINETLET: Delivered = Delivered {
+    name: "apinetlet",
+    program: "apinetlet",
+    entrypoint: &["/apinetlet"],
+    links: &["manager"],
+    description: "Maps the networking API of one cluster onto the network control plane of another",
+    image: OnceLock::new(),
+};
+static ALL: [&Delivered; 5] = [&NATGW, &PLUGIN, &ROUTEGC, &DEORBITER, &APINETLET];
 
 /// The image, unpacked.
 struct Image {
@@ -122,13 +136,18 @@ fn git(arguments: &[&str]) -> String {
 
 /// Runs a program in a root with only the image.
 fn in_root(delivered: &Delivered, root: &Path) -> Launch {
+    started_in_root(delivered, root, delivered.program)
+}
+
+/// Runs a file of the root.
+fn started_in_root(delivered: &Delivered, root: &Path, file: &str) -> Launch {
     // A user namespace allows chroot without root.
     Program::at("/usr/bin/unshare")
         .name(delivered.program)
         .args(["--map-root-user", "--root"])
         .arg(root)
         .args(["--wd", "/", "--"])
-        .arg(format!("/{}", delivered.program))
+        .arg(format!("/{file}"))
 }
 
 #[test]
@@ -175,7 +194,10 @@ fn they_contain_only_the_program_the_licence_and_the_bundle() {
         let listed = String::from_utf8(listed).unwrap();
         let files: BTreeSet<&str> = listed.lines().collect();
         let (bundle, program) = (format!("{BUNDLE} 644 f"), format!("{} 755 f", delivered.program));
-        assert_eq!(files, BTreeSet::from([program.as_str(), "LICENSE 644 f", bundle.as_str()]));
+        let links: Vec<String> = delivered.links.iter().map(|link| format!("{link} 777 l")).collect();
+        let mut expected = BTreeSet::from([program.as_str(), "LICENSE 644 f", bundle.as_str()]);
+        expected.extend(links.iter().map(String::as_str));
+        assert_eq!(files, expected);
         let licence = |folder: &Path| std::fs::read_to_string(folder.join("LICENSE")).unwrap();
         assert_eq!(licence(root), licence(Path::new(REPOSITORY)));
         let certificates = std::fs::read_to_string(root.join(BUNDLE)).unwrap();
@@ -207,12 +229,14 @@ fn the_programs_ask_for_no_interpreter() {
 async fn each_controller_starts_in_an_empty_root_and_prints_its_version_and_revision() {
     let script = Path::new(REPOSITORY).join("scripts/revision.sh");
     let revision = String::from_utf8(output(&mut Command::new(script))).unwrap();
-    for delivered in [&NATGW, &ROUTEGC, &DEORBITER] {
-        let (code, output) =
-            run(&in_root(delivered, &delivered.image().root).arg("--version")).await.unwrap();
-        assert_eq!(code, 0, "{output}");
-        let start = format!("{} {}", delivered.program, env!("CARGO_PKG_VERSION"));
-        assert!(output.starts_with(&start) && output.contains(revision.trim_end()), "{output}");
+    for delivered in [&NATGW, &ROUTEGC, &DEORBITER, &APINETLET] {
+        for file in [delivered.program].iter().chain(delivered.links) {
+            let launch = started_in_root(delivered, &delivered.image().root, file);
+            let (code, output) = run(&launch.arg("--version")).await.unwrap();
+            assert_eq!(code, 0, "{output}");
+            let start = format!("{} {}", delivered.program, env!("CARGO_PKG_VERSION"));
+            assert!(output.starts_with(&start) && output.contains(revision.trim_end()), "{output}");
+        }
     }
 }
 

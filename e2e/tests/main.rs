@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod apinetlet;
+mod apinetlet_manifests;
 mod cluster;
 mod common_apply;
 mod common_cluster;

@@ -198,7 +198,8 @@ fn natgw_is_on_the_host_network_and_has_no_network_policy() {
 #[test]
 fn a_network_policy_admits_metrics_dns_and_the_apis_that_the_controller_calls() {
     for (controller, ports) in [
-        ("routegc", &[443, 6443, 5000, 8774, 9696, 53, 53, 5353, 5353, 4317][..]),
+        ("apinetlet", &[443, 6443, 53, 53, 5353, 5353, 4317][..]),
+        ("routegc", &[443, 6443, 5000, 8774, 9696, 53, 53, 5353, 5353, 4317]),
         ("deorbiter", &[443, 6443, 5000, 8776, 9696, 9876, 53, 53, 5353, 5353, 4317]),
     ] {
         let component = format!("networkpolicy/{controller}");

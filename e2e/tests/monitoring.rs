@@ -2,6 +2,7 @@
 //! other, every metric of a rule or a panel exists, and every alert has a runbook.
 
 mod alerts;
+mod apinetlet;
 mod cases;
 mod component;
 mod deorbiter;
@@ -19,7 +20,7 @@ use std::process::{Command, Output, Stdio};
 use component::Component;
 
 /// Controllers with a folder in manifests/components/monitoring. A new one needs a scrape here.
-const CONTROLLERS: [&str; 3] = ["deorbiter", "natgw", "routegc"];
+const CONTROLLERS: [&str; 4] = ["apinetlet", "deorbiter", "natgw", "routegc"];
 
 /// Runs a program of the assets to its end.
 fn run(program: &Path, args: &[&str], input: &str) -> Output {

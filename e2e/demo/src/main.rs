@@ -1,4 +1,5 @@
-//! Shows a controller at work: `demo natgw`, `demo natgw-cluster`, `demo egress-router`, `demo routegc`, `demo deorbiter`.
+//! Shows a controller at work: `demo natgw`, `demo natgw-cluster`, `demo egress-router`, `demo routegc`, `demo deorbiter`,
+//! `demo apinetlet`.
 //!
 //! ```text
 //!   natgw          on a real control plane, with simulated Nodes and a simulated Hetzner Cloud
@@ -6,10 +7,12 @@
 //!   egress_router  a pod with an egress address of its own, in network namespaces
 //!   routegc        an orphaned route on a real Neutron
 //!   deorbiter      a cluster's clean-up on a real OpenStack
+//!   apinetlet      a tenant's network, on the real API servers of ironcore and ironcore-net
 //!   tenant         what the two on OpenStack share: custom resource, credentials, program
 //!   screen         output
 //! ```
 
+mod apinetlet;
 mod deorbiter;
 mod egress_router;
 mod natgw;
@@ -67,6 +70,11 @@ enum Demo {
     /// Starts Keystone, Neutron, Nova, Cinder and Octavia, and a Kubernetes control plane with OpenStack's own cloud
     /// controller manager and Cinder CSI driver. Volumes, a snapshot and a load balancer are created, then a Deorbit.
     Deorbiter,
+    /// apinetlet maps a tenant's network onto ironcore-net, and writes IDs and addresses back (half a minute)
+    ///
+    /// Starts the API servers and controllers of ironcore and ironcore-net at one control plane. A network with a load balancer, a NAT
+    /// gateway, a public address and a policy is created, gets interfaces, and is deleted.
+    Apinetlet,
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -121,6 +129,7 @@ fn run(demo: Demo, screen: &Screen) -> Result<()> {
                     Demo::NatgwCluster(options) => natgw_cluster::run(screen, options).await,
                     Demo::Routegc => routegc::run(screen).await,
                     Demo::Deorbiter => deorbiter::run(screen).await,
+                    Demo::Apinetlet => apinetlet::run(screen).await,
                     Demo::EgressRouter => Ok(()),
                 }
             } => shown,

@@ -126,6 +126,7 @@ impl Builder {
         let front_proxy = authority.client("front-proxy", daemons::FRONT_PROXY, None)?;
         let keys = Keys {
             ca: &ca,
+            ca_key: &authority.key(),
             serving: &serving,
             tokens: &dir.file("tokens.csv"),
             service_account_key: &service_account_key,

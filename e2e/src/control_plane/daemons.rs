@@ -24,6 +24,7 @@ pub(super) struct Ports {
 #[derive(Debug)]
 pub(super) struct Keys<'a> {
     pub(super) ca: &'a Path,
+    pub(super) ca_key: &'a Path,
     pub(super) serving: &'a Identity,
     pub(super) tokens: &'a Path,
     pub(super) service_account_key: &'a Path,
@@ -103,6 +104,8 @@ pub(super) fn controllers(
         "--use-service-account-credentials".to_owned(),
         format!("--service-account-private-key-file={}", keys.service_account_key.display()),
         format!("--root-ca-file={}", keys.ca.display()),
+        format!("--cluster-signing-cert-file={}", keys.ca.display()),
+        format!("--cluster-signing-key-file={}", keys.ca_key.display()),
         // The interval in which silent nodes are detected.
         "--node-monitor-period=1s".to_owned(),
         format!("--node-monitor-grace-period={}s", grace.as_secs()),

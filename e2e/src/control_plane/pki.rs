@@ -33,7 +33,13 @@ impl Authority {
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let authority = Self { issuer, folder: folder.to_owned() };
         std::fs::write(authority.certificate(), authority.issuer.pem())?;
+        std::fs::write(authority.key(), authority.issuer.key().serialize_pem())?;
         Ok(authority)
+    }
+
+    /// Its private key, with which kube-controller-manager signs CertificateSigningRequests.
+    pub(super) fn key(&self) -> PathBuf {
+        self.folder.join("ca.key")
     }
 
     /// Its own certificate.

@@ -6,20 +6,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use apinetlet::api::{ApiKind, apinet, source};
-use apinetlet::names::Flavor;
-use apinetlet::provider_id::{InterfaceId, NetworkId};
 use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use e2e::ironcore::Ironcore;
+use e2e::kustomize::manifests;
+pub use e2e::machine_pool::FLAVOR;
+use e2e::machine_pool::MachinePool;
 use e2e::program::{Launch, Program};
+use e2e::rights::{Rights, User};
 use e2e::wait::until;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::config::Config;
+use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
-pub const FLAVOR: Flavor = Flavor::Ironcore;
+/// The permissions of apinetlet in both clusters.
+#[derive(Clone, Copy)]
+pub enum Permissions {
+    /// Those of upstream's manifests.
+    Upstream,
+    /// Those of this project's manifests.
+    Own,
+}
 
 pub struct TestEnv {
     /// Of an administrator, without a proxy.
@@ -28,37 +38,54 @@ pub struct TestEnv {
     pub source: String,
     /// Of the apinet objects.
     pub apinet: String,
-    /// Between apinetlet and the source cluster. The user behind it has the rights of upstream's ClusterRole, and no others.
+    /// Between apinetlet and the source cluster. The user behind it has the [`Permissions`], and no others.
     pub source_proxy: FaultProxy,
     /// The same for the apinet cluster.
     pub apinet_proxy: FaultProxy,
     /// Counts the writes through both.
     pub counter: WriteCounter,
+    pub machine_pool: MachinePool,
     control_plane: ControlPlane,
     _ironcore: Arc<Ironcore>,
 }
 
 impl TestEnv {
     pub async fn new() -> TestEnv {
-        let ironcore = Ironcore::shared().await.unwrap();
+        Self::with(Permissions::Upstream).await
+    }
+
+    pub async fn with(permissions: Permissions) -> TestEnv {
+        TestEnv::on(Ironcore::shared().await.unwrap(), permissions).await
+    }
+
+    /// With two new namespaces of this ironcore.
+    pub async fn on(ironcore: Arc<Ironcore>, permissions: Permissions) -> TestEnv {
         let control_plane = ironcore.control_plane.of_this_runtime().await.unwrap();
         let client = control_plane.client();
         let source = control_plane.namespace("source").await.unwrap();
         let apinet = control_plane.namespace("apinet").await.unwrap();
-        let source_user =
-            grant(&client, &source, &["rbac/role.yaml", "rbac/leader_election_role.yaml"]).await;
-        let apinet_user = grant(&client, &apinet, &["apinet-rbac/role.yaml"]).await;
+        let (source_user, apinet_user) = match permissions {
+            Permissions::Upstream => (
+                grant(&client, &source, &["rbac/role.yaml", "rbac/leader_election_role.yaml"]).await,
+                grant(&client, &apinet, &["apinet-rbac/role.yaml"]).await,
+            ),
+            Permissions::Own => (
+                source_rights().give(&client, &source).await.unwrap(),
+                apinet_rights().give(&client, &apinet).await.unwrap(),
+            ),
+        };
         let counter = WriteCounter::new();
         let (certificate, key) = control_plane.admin_identity_pem().unwrap();
         let upstream = Upstream::kubernetes(control_plane.url())
             .ca_pem(control_plane.ca_pem().unwrap())
             .client_certificate(certificate, key);
-        let proxy = async |user: &str| {
-            let upstream = upstream.clone().impersonate(user, Vec::new());
+        let proxy = async |user: &User| {
+            let upstream = upstream.clone().impersonate(&user.name, user.groups.clone());
             FaultProxy::start_counted(upstream, &counter).await.unwrap()
         };
         let (source_proxy, apinet_proxy) = (proxy(&source_user).await, proxy(&apinet_user).await);
         TestEnv {
+            machine_pool: MachinePool::new(client.clone(), &source, &apinet),
             client,
             source,
             apinet,
@@ -86,6 +113,11 @@ impl TestEnv {
         (kubeconfig(&self.source_proxy), kubeconfig(&self.apinet_proxy))
     }
 
+    /// Of a user with a client certificate of this group, without a proxy.
+    pub fn user_kubeconfig(&self, user: &str, group: &str) -> String {
+        self.control_plane.user_kubeconfig(user, Some(group)).unwrap().display().to_string()
+    }
+
     pub fn launch(&self, more: &[&str]) -> Launch {
         let (source, apinet) = self.kubeconfigs();
         Program::binary("apinetlet")
@@ -103,89 +135,87 @@ impl TestEnv {
 
     /// Starts apinetlet, and waits until its caches have synced.
     pub async fn start(&self, more: &[&str]) -> Program {
-        let program = self.launch(more).start().unwrap();
-        until("apinetlet is ready", async || {
-            Ok((program.get("/readyz").await?.0 == http::StatusCode::OK).then_some(()))
-        })
-        .await
-        .unwrap();
-        program
+        ready(&self.launch(more)).await
     }
 
     pub fn source<K: apinetlet::api::SourceKind>(&self) -> Api<K> {
-        Api::namespaced_with(self.client.clone(), &self.source, &FLAVOR)
+        self.machine_pool.source()
     }
 
     pub fn apinet<K: apinetlet::api::ApiNetKind>(&self) -> Api<K> {
-        Api::namespaced_with(self.client.clone(), &self.apinet, &FLAVOR)
+        self.machine_pool.apinet()
     }
 
     pub async fn network(&self, name: &str) -> source::Network {
         create(&self.source(), name, json!({})).await
     }
 
-    /// The MachinePool creates the apinet interface of a source interface on a Node, and sets its provider ID.
+    /// A source interface with an address of the Network "net"; `more`: other fields of its spec.
+    pub async fn interface(&self, name: &str, ip: &str, more: Value) -> source::NetworkInterface {
+        let mut spec =
+            json!({ "networkRef": { "name": "net" }, "ipFamilies": ["IPv4"], "ips": [{ "value": ip }] });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        create(&self.source(), name, spec).await
+    }
+
+    /// See [`MachinePool::attach`].
     pub async fn attach(&self, interface: &str, node: &str) -> apinet::NetworkInterface {
-        let sources = self.source::<source::NetworkInterface>();
-        let source = sources.get(interface).await.unwrap();
-        let network = source.spec.network_ref.name.clone();
-        let network = until("the provider ID of the Network", async || {
-            let network = self.source::<source::Network>().get(&network).await?;
-            Ok(NetworkId::parse(FLAVOR, &network.spec.provider_id).ok())
-        })
-        .await
-        .unwrap();
-        let spec = json!({
-            "nodeRef": { "name": node }, "networkRef": { "name": network.name },
-            "ips": self.ips(interface).await, "hostname": interface,
-        });
-        let name = format!("machine-{interface}");
-        let created = create(&self.apinet::<apinet::NetworkInterface>(), &name, spec).await;
-        let id = InterfaceId {
-            namespace: self.apinet.clone(),
-            name,
-            node: node.to_owned(),
-            uid: created.uid().unwrap(),
-        };
-        let patch = json!({ "spec": { "providerID": id.display(FLAVOR).to_string() } });
-        sources.patch(interface, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-        created
+        self.machine_pool.attach(interface, node).await.unwrap()
     }
 
-    /// The addresses of a source interface.
-    async fn ips(&self, interface: &str) -> Vec<String> {
-        let request = http::Request::get(format!(
-            "/apis/networking.ironcore.dev/v1alpha1/namespaces/{}/networkinterfaces/{interface}",
-            self.source
-        ));
-        let object: Value = self.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
-        let ips = object["spec"]["ips"].as_array().unwrap();
-        ips.iter().map(|ip| ip["value"].as_str().unwrap().to_owned()).collect()
-    }
-
-    /// Sets the state of the apinet interface, as metalnetlet does.
+    /// See [`MachinePool::set_state`].
     pub async fn set_state(&self, interface: &apinet::NetworkInterface, state: &str) {
-        let public: Vec<String> = {
-            let now = self.apinet::<apinet::NetworkInterface>().get(&interface.name_any()).await.unwrap();
-            now.spec.public_ips.iter().filter_map(|one| one.ip.clone()).collect()
-        };
-        let patch = Patch::Merge(json!({ "status": { "state": state, "publicIPs": public } }));
-        let api = self.apinet::<apinet::NetworkInterface>();
-        api.patch_status(&interface.name_any(), &PatchParams::default(), &patch).await.unwrap();
+        self.machine_pool.set_state(interface, state).await.unwrap();
+    }
+
+    /// The Events on a source object.
+    async fn events(&self, name: &str) -> Vec<Event> {
+        let events = Api::<Event>::namespaced(self.client.clone(), &self.source);
+        let list = events.list(&ListParams::default()).await.unwrap();
+        list.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(name)).collect()
     }
 
     /// The reasons of the Events on a source object.
     pub async fn event_reasons(&self, name: &str) -> Vec<String> {
-        let events = Api::<Event>::namespaced(self.client.clone(), &self.source);
-        let list = events.list(&ListParams::default()).await.unwrap();
-        let of_object =
-            list.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
-        of_object.filter_map(|event| event.reason).collect()
+        self.events(name).await.into_iter().filter_map(|event| event.reason).collect()
     }
 
-    /// A token of a service account in the source namespace.
-    pub async fn token(&self, account: &str) -> String {
-        self.control_plane.service_account_token(&self.source, account).await.unwrap()
+    /// Waits for a Warning Event on a source object with this text.
+    pub async fn wait_warning(&self, name: &str, text: &str) {
+        let is_reported = async || {
+            let mut warnings = self.events(name).await;
+            warnings.retain(|event| event.type_.as_deref() == Some("Warning"));
+            let has_text = |event: &Event| event.message.as_ref().is_some_and(|note| note.contains(text));
+            Ok(warnings.iter().any(has_text).then_some(()))
+        };
+        if let Err(error) = until(&format!("a Warning Event on {name}: {text}"), is_reported).await {
+            panic!("{error}: {:#?}", self.events(name).await);
+        }
+    }
+
+    /// The objects of a kind as the API server serves them.
+    pub async fn list(&self, group: &str, namespace: &str, plural: &str) -> Vec<Value> {
+        let path = format!("/apis/{group}/v1alpha1/namespaces/{namespace}/{plural}");
+        let list: Value =
+            self.client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// A GET of the metrics server of the Go program, by a service account of the source namespace. Returns status code and body.
+    pub async fn https_metrics(&self, port: u16, account: Option<&str>, path: &str) -> (u16, String) {
+        let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+        config.accept_invalid_certs = true;
+        config.default_retry = false;
+        if let Some(account) = account {
+            let token = self.control_plane.service_account_token(&self.source, account).await.unwrap();
+            config.auth_info.token = Some(token.into());
+        }
+        let client = Client::try_from(config).unwrap();
+        match client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await {
+            Ok(text) => (200, text),
+            Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Writes to the kinds of both sides, not to Events and the ConfigMap.
@@ -202,6 +232,27 @@ impl TestEnv {
     }
 }
 
+/// Starts apinetlet, and waits until its caches have synced.
+pub async fn ready(launch: &Launch) -> Program {
+    let program = launch.start().unwrap();
+    until("apinetlet is ready", async || {
+        Ok((program.get("/readyz").await?.0 == http::StatusCode::OK).then_some(()))
+    })
+    .await
+    .unwrap();
+    program
+}
+
+/// The permissions in the source cluster, with the Secret of the apinet cluster's kubeconfig.
+pub fn source_rights() -> Rights {
+    Rights::of("apinetlet").unwrap().and("apinetlet-kubeconfig").unwrap()
+}
+
+/// The permissions in the apinet cluster.
+pub fn apinet_rights() -> Rights {
+    Rights::read("apinetlet", &manifests().join("apinetlet/apinet-rights/rbac.yaml")).unwrap()
+}
+
 /// The rules of a Role in a file of upstream's manifests.
 pub fn upstream_rules(file: &str) -> Vec<Value> {
     let folder = e2e::assets::ironcore().unwrap().join("ironcore-net-config/apinetlet");
@@ -211,7 +262,7 @@ pub fn upstream_rules(file: &str) -> Vec<Value> {
 }
 
 /// A user with the rights of these files of upstream's manifests in one namespace.
-async fn grant(client: &Client, namespace: &str, files: &[&str]) -> String {
+async fn grant(client: &Client, namespace: &str, files: &[&str]) -> User {
     let user = format!("apinetlet-{namespace}");
     let rules: Vec<Value> = files.iter().flat_map(|file| upstream_rules(file)).collect();
     let metadata = json!({ "name": user });
@@ -226,7 +277,7 @@ async fn grant(client: &Client, namespace: &str, files: &[&str]) -> String {
     roles.create(&parameters, &serde_json::from_value(role).unwrap()).await.unwrap();
     let bindings = Api::<RoleBinding>::namespaced(client.clone(), namespace);
     bindings.create(&parameters, &serde_json::from_value(binding).unwrap()).await.unwrap();
-    user
+    User { name: user, groups: Vec::new() }
 }
 
 pub async fn create<K: ApiKind>(api: &Api<K>, name: &str, spec: Value) -> K {
@@ -234,15 +285,7 @@ pub async fn create<K: ApiKind>(api: &Api<K>, name: &str, spec: Value) -> K {
 }
 
 pub async fn create_with<K: ApiKind>(api: &Api<K>, name: &str, metadata: Value, body: Value) -> K {
-    let mut object = json!({
-        "apiVersion": K::api_version(&FLAVOR), "kind": K::kind(&FLAVOR), "metadata": metadata,
-    });
-    object["metadata"]["name"] = name.into();
-    for (field, value) in body.as_object().unwrap() {
-        object[field] = value.clone();
-    }
-    let patch = PatchParams::apply("test").force();
-    api.patch(name, &patch, &Patch::Apply(object)).await.unwrap()
+    e2e::machine_pool::apply(api, name, metadata, body).await.unwrap()
 }
 
 pub async fn patch<K: ApiKind>(api: &Api<K>, name: &str, patch: Value) -> K {

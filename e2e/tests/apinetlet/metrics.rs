@@ -2,9 +2,8 @@
 
 use e2e::program::free_port;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Api;
 use kube::api::PostParams;
-use kube::config::Config;
-use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::environment::{TestEnv, upstream_rules};
@@ -32,22 +31,9 @@ async fn metrics_are_served_by_https_to_those_whom_rbac_permits_it() {
     grant(&env, &format!("reader-{}", env.source), "rbac/metrics_reader_role.yaml", account).await;
     let port = free_port().unwrap();
     let _apinetlet = env.start(&[&format!("--metrics-bind-address=127.0.0.1:{port}")]).await;
-    let get = async |account: Option<&str>, path: &str| {
-        let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
-        config.accept_invalid_certs = true;
-        config.default_retry = false;
-        if let Some(account) = account {
-            config.auth_info.token = Some(env.token(account).await.into());
-        }
-        let client = Client::try_from(config).unwrap();
-        match client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await {
-            Ok(text) => (200, text),
-            Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
-            Err(error) => panic!("{error}"),
-        }
-    };
-    let (code, text) = get(Some("prometheus"), "/metrics").await;
+    let get = async |account| env.https_metrics(port, account, "/metrics").await;
+    let (code, text) = get(Some("prometheus")).await;
     assert!(code == 200 && text.contains("controller_runtime_reconcile_total"), "{code}: {text}");
-    assert_eq!(get(Some("other"), "/metrics").await.0, 403);
-    assert_eq!(get(None, "/metrics").await.0, 401);
+    assert_eq!(get(Some("other")).await.0, 403);
+    assert_eq!(get(None).await.0, 401);
 }

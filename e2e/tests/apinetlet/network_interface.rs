@@ -2,31 +2,18 @@
 
 use apinetlet::api::{apinet, source};
 use kube::ResourceExt as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::environment::{TestEnv, create, create_with, delete, labels, patch, wait, wait_gone};
-
-fn spec(ip: &str, more: Value) -> Value {
-    let mut spec = json!({
-        "networkRef": { "name": "net" }, "ipFamilies": ["IPv4"], "ips": [{ "value": ip }],
-    });
-    for (field, value) in more.as_object().unwrap() {
-        spec[field] = value.clone();
-    }
-    spec
-}
-
-async fn interface(env: &TestEnv, name: &str, ip: &str, more: Value) -> source::NetworkInterface {
-    create(&env.source::<source::NetworkInterface>(), name, spec(ip, more)).await
-}
+use super::environment::{TestEnv, create, delete, labels, patch, wait, wait_gone};
 
 #[tokio::test]
 async fn an_interface_is_claimed_and_its_state_reported() {
     let (env, _apinetlet) = TestEnv::started().await;
     env.network("net").await;
     let sources = env.source::<source::NetworkInterface>();
-    let body = json!({ "spec": spec("10.0.0.5", json!({ "prefixes": [{ "value": "10.2.0.0/24" }] })) });
-    let uid = create_with(&sources, "nic", json!({ "labels": { "app": "web" } }), body).await.uid().unwrap();
+    let prefixes = json!({ "prefixes": [{ "value": "10.2.0.0/24" }] });
+    let uid = env.interface("nic", "10.0.0.5", prefixes).await.uid().unwrap();
+    patch(&sources, "nic", json!({ "metadata": { "labels": { "app": "web" } } })).await;
     let counterpart = env.attach("nic", "node-1").await;
     let name = counterpart.name_any();
     let apinets = env.apinet::<apinet::NetworkInterface>();
@@ -71,7 +58,7 @@ async fn a_virtual_ip_becomes_the_public_address_and_takes_the_interface_out_of_
     let gateway = json!({ "type": "Public", "ipFamily": "IPv4", "networkRef": { "name": "net" } });
     create(&env.source::<source::NatGateway>(), "nat", gateway).await;
     let sources = env.source::<source::NetworkInterface>();
-    let uid = interface(&env, "nic", "10.0.0.6", json!({})).await.uid().unwrap();
+    let uid = env.interface("nic", "10.0.0.6", json!({})).await.uid().unwrap();
     let counterpart = env.attach("nic", "node-1").await;
     let name = counterpart.name_any();
     let apinets = env.apinet::<apinet::NetworkInterface>();
@@ -104,7 +91,7 @@ async fn a_deleted_interface_releases_its_virtual_ip() {
     let virtual_ips = env.source::<source::VirtualIp>();
     create(&virtual_ips, "vip", json!({ "type": "Public", "ipFamily": "IPv4" })).await;
     let reference = json!({ "virtualIP": { "virtualIPRef": { "name": "vip" } } });
-    interface(&env, "nic", "10.0.0.7", reference).await;
+    env.interface("nic", "10.0.0.7", reference).await;
     let name = env.attach("nic", "node-1").await.name_any();
     let apinets = env.apinet::<apinet::NetworkInterface>();
     wait(&apinets, &name, "a public address", |one| one.spec.public_ips.len() == 1).await;
@@ -119,7 +106,7 @@ async fn a_deleted_interface_releases_its_virtual_ip() {
 async fn an_apinet_interface_belongs_to_one_source_interface_only() {
     let (env, _apinetlet) = TestEnv::started().await;
     env.network("net").await;
-    let first = interface(&env, "first", "10.0.0.8", json!({})).await.uid().unwrap();
+    let first = env.interface("first", "10.0.0.8", json!({})).await.uid().unwrap();
     let name = env.attach("first", "node-1").await.name_any();
     let apinets = env.apinet::<apinet::NetworkInterface>();
     let holder = |one: &apinet::NetworkInterface| {
@@ -128,7 +115,7 @@ async fn an_apinet_interface_belongs_to_one_source_interface_only() {
     wait(&apinets, &name, "a claim", |one| holder(one).as_ref() == Some(&first)).await;
     let sources = env.source::<source::NetworkInterface>();
     let id = sources.get("first").await.unwrap().spec.provider_id;
-    interface(&env, "second", "10.0.0.8", json!({})).await;
+    env.interface("second", "10.0.0.8", json!({})).await;
     patch(&sources, "second", json!({ "spec": { "providerID": id } })).await;
     e2e::wait::until("an Event", async || {
         Ok(env.event_reasons("second").await.contains(&"InterfaceTaken".to_owned()).then_some(()))

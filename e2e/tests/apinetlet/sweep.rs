@@ -5,8 +5,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use apinetlet::api::{apinet, source};
-use e2e::fault_proxy::FaultProxy;
-use e2e::sweep::{Case, Kind, OF_READS, OF_WRITES, Slice, Victim, sweep_at_once};
+use e2e::fault_proxy::{FaultProxy, Matcher};
+use e2e::sweep::{Case, Harm, Kind, OF_READS, OF_WRITES, Place, Slice, Victim, sweep_at_once};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::json;
@@ -24,20 +24,62 @@ enum Side {
     ApiNet,
 }
 
-type Calls = (Side, Kind);
+/// Where a fault occurs.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Calls(Side, Kind),
+    /// The events of the watch of a resource.
+    Events(Side, &'static str),
+}
+
+/// How many events of each watch get the faults.
+const EVENTS: u64 = 3;
+const OF_EVENTS: [Harm; 3] = [Harm::LateEvent, Harm::WatchEnded, Harm::WatchExpired];
+/// Each has as many events in a run.
+const WATCHES: [At; 8] = [
+    At::Events(Side::Source, "networks"),
+    At::Events(Side::Source, "networkinterfaces"),
+    At::Events(Side::Source, "virtualips"),
+    At::Events(Side::Source, "loadbalancers"),
+    At::Events(Side::ApiNet, "networks"),
+    At::Events(Side::ApiNet, "networkinterfaces"),
+    At::Events(Side::ApiNet, "ips"),
+    At::Events(Side::ApiNet, "loadbalancers"),
+];
 
 /// The requests of a run.
 #[derive(Debug)]
 struct Counts {
     /// Writes at which apinetlet is stopped: without Events.
     stops: u64,
-    calls: Vec<(Calls, u64)>,
+    calls: Vec<((Side, Kind), u64)>,
 }
 
-async fn run(case: Case<Calls>) -> Result<Counts> {
+impl At {
+    fn place(self, env: &TestEnv) -> Place {
+        match self {
+            At::Calls(side, kind) => kind.at(proxy(env, side)),
+            At::Events(side, resource) => {
+                Place::new(proxy(env, side).clone(), Matcher::watches().resource(resource), 1)
+            }
+        }
+    }
+}
+
+/// Each fault at each place.
+fn faults(counts: &Counts) -> Vec<Case<At>> {
+    let calls = counts.calls.iter().flat_map(|&((side, kind), count)| {
+        let of: &[Harm] = if kind == Kind::Read { &OF_READS } else { &OF_WRITES };
+        Case::faults(&[(At::Calls(side, kind), count)], of)
+    });
+    let events = WATCHES.iter().flat_map(|&watch| Case::faults(&[(watch, EVENTS)], &OF_EVENTS));
+    calls.chain(events).collect()
+}
+
+async fn run(case: Case<At>) -> Result<Counts> {
     let env = TestEnv::new().await;
     let victim = Victim::default();
-    let armed = case.arm(&env.counter, &victim, |(side, kind)| kind.at(proxy(&env, side)))?;
+    let armed = case.arm(&env.counter, &victim, |at| at.place(&env))?;
     let launch = env.launch(&["--source-cluster-id=sweep"]);
     victim.start(&launch)?;
     let supervised = victim.clone();
@@ -127,7 +169,7 @@ async fn each_stop_and_each_fault_leads_to_the_undisturbed_end() {
     assert!(counts.stops >= 20, "{counts:?}");
     let slice = Slice::chosen("apinetlet", SLICES).unwrap();
     let mut cases = Case::stops(counts.stops, slice.stops());
-    cases.extend(slice.pick(Case::faults_by_kind(&counts.calls, &OF_READS, &OF_WRITES)));
+    cases.extend(slice.pick(faults(&counts)));
     println!("{counts:?}: {} cases, {slice}", cases.len());
     // Each run has an environment of its own.
     let recover = || {};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use apinetlet::api::network_policy::SourceNetworkPolicy;
 use apinetlet::api::{apinet, source};
+use e2e::natgw::run;
 use e2e::program::{Program, free_port};
 use e2e::wait::until;
 use kube::ResourceExt as _;
@@ -47,13 +48,6 @@ impl TestEnv {
         Program::at(path).args(args).start().unwrap()
     }
 
-    async fn list(&self, group: &str, namespace: &str, plural: &str) -> Vec<Value> {
-        let path = format!("/apis/{group}/v1alpha1/namespaces/{namespace}/{plural}");
-        let list: Value =
-            self.client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
-        list["items"].as_array().cloned().unwrap_or_default()
-    }
-
     async fn objects(&self) -> Objects {
         let mut objects = Objects::new();
         let sides = [
@@ -72,7 +66,7 @@ impl TestEnv {
     }
 
     /// One of each kind, with references between them.
-    async fn populate(&self) {
+    pub async fn populate(&self) {
         self.network("net").await;
         self.network("empty").await;
         create(&self.source::<source::VirtualIp>(), "vip", json!({ "type": "Public", "ipFamily": "IPv4" }))
@@ -135,7 +129,7 @@ impl TestEnv {
     }
 
     /// Waits until everything is mapped.
-    async fn converged(&self) {
+    pub async fn converged(&self) {
         let networks = self.source::<source::Network>();
         for name in ["net", "empty"] {
             wait(&networks, name, "Available", |one| one.status.state == "Available").await;
@@ -303,6 +297,12 @@ async fn each_takes_the_place_of_the_other_and_nothing_is_recreated() {
     let before = env.objects().await;
     env.clear_requests();
 
+    let (code, planned) = run(&env.launch(&["--source-name-in=labels", "--dry-run"])).await.unwrap();
+    assert_eq!((code, env.writes()), (0, Vec::new()), "{planned}");
+    let is_step =
+        |line: &&str| line.split_once(". ").is_some_and(|(number, _)| number.trim().parse::<u32>().is_ok());
+    let steps = planned.lines().filter(is_step).count();
+
     let ours = env.start(&["--source-name-in=labels"]).await;
     super::mapping::settled(&ours).await;
     env.converged().await;
@@ -311,6 +311,7 @@ async fn each_takes_the_place_of_the_other_and_nothing_is_recreated() {
     let deleted: Vec<_> = env.writes().into_iter().filter(|write| write.starts_with("DELETE")).collect();
     assert_eq!(deleted, [""; 0]);
     println!("{} objects kept with {} writes", after.len(), env.writes().len());
+    assert_eq!(env.writes().len(), steps, "{planned}");
     // It works: a new object is mapped.
     env.network("ours").await;
     wait(&env.source::<source::Network>(), "ours", "Available", |one| one.status.state == "Available").await;

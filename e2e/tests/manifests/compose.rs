@@ -2,19 +2,22 @@
 //! `namePrefix:`. Each combination is rendered once, checked for references and labels, and sent to a real API server as a
 //! server-side dry run.
 
+mod accepted;
+
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use e2e::assets;
-use e2e::control_plane::ControlPlane;
+use apinetlet::identity::CONFIG_MAP;
+use apinetlet::names::Flavor;
 use e2e::kustomize::{self, Overlay, manifests};
-use futures::{StreamExt, TryStreamExt, stream};
-use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, ValidationDirective};
 use serde_json::{Value, json};
 
 /// The controllers and their components: all that `manifests` has, as a test compares.
-const CONTROLLERS: [(&str, &[&str]); 4] = [
+const CONTROLLERS: [(&str, &[&str]); 5] = [
+    (
+        "apinetlet",
+        &["ha/apinetlet", "networkpolicy/apinetlet", "monitoring/apinetlet", "otlp", "apinetlet-kubeconfig"],
+    ),
     (
         "deorbiter",
         &["ha/deorbiter", "networkpolicy/deorbiter", "monitoring/deorbiter", "otlp", "deorbiter-hook"],
@@ -29,8 +32,6 @@ const EDGE: &str = "edge";
 const PREFIX: &str = "acme-";
 /// kubectl processes at the same time: each starts slowly on a machine that is busy with other tests.
 const RENDERERS: usize = 8;
-/// Requests to the API server at the same time.
-const PARALLEL: usize = 16;
 
 struct Rendering {
     overlay: Overlay<'static>,
@@ -236,15 +237,20 @@ fn every_binding_refers_to_a_role_and_an_account_of_the_same_overlay() {
 
 /// The names that a program has compiled in, or that its user gives: a prefix must not change them.
 #[test]
-fn leases_and_secrets_in_roles_keep_their_names() {
+fn leases_config_maps_and_secrets_in_roles_keep_their_names() {
     for rendering in rendered() {
         for role in rendering.of_kind("Role") {
             let controller = role["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap();
             for rule in
                 role["rules"].as_array().unwrap().iter().filter(|rule| rule["resourceNames"].is_array())
             {
-                let expected =
-                    if rule["resources"] == json!(["leases"]) { controller } else { "cloud-config" };
+                let expected = match (controller, rule["resources"][0].as_str().unwrap()) {
+                    ("apinetlet", "leases") => Flavor::Ironcore.names().lease,
+                    ("apinetlet", "configmaps") => CONFIG_MAP,
+                    ("apinetlet", _) => "apinet-kubeconfig",
+                    (_, "leases") => controller,
+                    _ => "cloud-config",
+                };
                 assert_eq!(rule["resourceNames"], json!([expected]), "{}", rendering.title());
             }
         }
@@ -338,62 +344,4 @@ fn every_container_requests_the_memory_of_its_limit_and_has_no_limit_of_cpu() {
             }
         }
     }
-}
-
-async fn would_apply(client: &Client, object: &Value) -> anyhow::Result<()> {
-    let object: DynamicObject = serde_json::from_value(object.clone())?;
-    let types = object.types.clone().ok_or_else(|| anyhow::anyhow!("no kind"))?;
-    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
-    let api: Api<DynamicObject> = match &object.metadata.namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let params = PatchParams {
-        dry_run: true,
-        field_validation: Some(ValidationDirective::Strict),
-        ..PatchParams::apply("e2e").force()
-    };
-    let name = object.metadata.name.clone().unwrap_or_default();
-    let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
-    applied.map_err(|error| anyhow::anyhow!("{} {name}: {error}", types.kind))?;
-    Ok(())
-}
-
-/// On a control plane of its own: an existing cluster may have these namespaces already.
-#[tokio::test]
-async fn a_real_api_server_accepts_every_combination() {
-    let control_plane = ControlPlane::builder().without_controllers().start().await.unwrap();
-    let kubectl = |args: &[&str]| {
-        let output = kustomize::kubectl()
-            .unwrap()
-            .args(args)
-            .arg("--kubeconfig")
-            .arg(control_plane.kubeconfig())
-            .output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    };
-    let monitoring = assets::monitoring().unwrap();
-    for kind in ["podmonitors", "prometheusrules"] {
-        kubectl(&["apply", "--server-side", "-f", monitoring.join(format!("{kind}.yaml")).to_str().unwrap()]);
-    }
-    kubectl(&["apply", "--server-side", "-k", manifests().join("crds").to_str().unwrap()]);
-    kubectl(&["wait", "--for=condition=Established", "--timeout=120s", "crd", "--all"]);
-    // A dry run in a namespace that does not exist fails.
-    let names = CONTROLLERS.iter().map(|(name, _)| *name).chain([EDGE, "perimeter"]);
-    for namespace in names {
-        kubectl(&["create", "namespace", namespace]);
-    }
-
-    let client = control_plane.client();
-    for rendering in tokio::task::spawn_blocking(rendered).await.unwrap() {
-        let applied: Result<Vec<()>, _> = stream::iter(&rendering.objects)
-            .map(|object| would_apply(&client, object))
-            .buffer_unordered(PARALLEL)
-            .try_collect()
-            .await;
-        let count = applied.unwrap_or_else(|error| panic!("{}: {error}", rendering.title())).len();
-        println!("{count:3} objects applied: {}", rendering.title());
-    }
-    println!("{} combinations", rendered().len());
 }

@@ -64,8 +64,13 @@ async fn every_metric_and_label_of_routegc_s_rules_and_dashboard_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_and_label_of_apinetlet_s_rules_and_dashboard_is_there() {
+    all_there("apinetlet", &scrape::apinetlet().await.series("apinetlet"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promtool_accepts_the_metrics() {
-    for scrape in [scrape::natgw().await, scrape::routegc().await] {
+    for scrape in [scrape::apinetlet().await, scrape::natgw().await, scrape::routegc().await] {
         for text in [&scrape.leader, &scrape.standby] {
             promtool(&["check", "metrics"], text);
         }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use apinetlet::api::source;
 use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::natgw::{TestEnv, wait_for};
-use e2e::program::Samples;
+use e2e::program::{Program, Samples};
 use serde_json::json;
 use tokio::sync::OnceCell;
+
+use crate::apinetlet::environment as apinetlet_environment;
 
 /// The responses of `/metrics`.
 pub struct Scrape {
@@ -77,14 +80,46 @@ async fn scrape_routegc() -> Scrape {
     env.wait_for_reason("prod", "NoOrphans").await.unwrap();
     env.wait_for_reason("lost", "!RouterNotFound").await.unwrap();
     let standby = env.routegc().unwrap().name("standby").start().unwrap();
-    let text = async |program: &e2e::program::Program| program.get("/metrics").await.unwrap().1;
+    of_both(&leader, &standby).await
+}
+
+/// When the standby takes part in the election.
+async fn of_both(leader: &Program, standby: &Program) -> Scrape {
     wait_for("the standby", || async {
-        let text = text(&standby).await;
-        Ok(Samples::parse(&text)?.iter().any(|(name, _, _)| name == "leader_election_master_status"))
+        let metrics = standby.metrics().await?;
+        Ok(metrics.iter().any(|(name, _, _)| name == "leader_election_master_status"))
     })
     .await
     .unwrap();
-    Scrape { leader: text(&leader).await, standby: text(&standby).await }
+    let text = async |program: &Program| program.get("/metrics").await.unwrap().1;
+    Scrape { leader: text(leader).await, standby: text(standby).await }
+}
+
+pub async fn apinetlet() -> &'static Scrape {
+    static SCRAPE: OnceCell<Scrape> = OnceCell::const_new();
+    SCRAPE.get_or_init(scrape_apinetlet).await
+}
+
+async fn scrape_apinetlet() -> Scrape {
+    let env = apinetlet_environment::TestEnv::new().await;
+    // A failure of a watch and a problem, so that their series exist.
+    env.source_proxy.rule(Matcher::watches().times(1), Fault::Reject(Reply::internal()));
+    let leader = env.start(&["--leader-elect"]).await;
+    let gateway = json!({ "type": "Public", "ipFamily": "IPv4", "networkRef": { "name": "absent" } });
+    apinetlet_environment::create(&env.source::<source::NatGateway>(), "nat", gateway).await;
+    env.network("net").await;
+    let networks = env.source::<source::Network>();
+    apinetlet_environment::wait(&networks, "net", "Available", |one| one.status.state == "Available").await;
+    wait_for("the problem", || async {
+        let labels = [("kind", "NATGateway"), ("reason", "NetworkNotFound")];
+        let metrics = leader.metrics().await?;
+        Ok(metrics.sum("apinetlet_problems", &labels) == Some(1.0)
+            && metrics.sum("perimeter_watch_errors_total", &[("api", "main")]) > Some(0.0))
+    })
+    .await
+    .unwrap();
+    let standby = env.launch(&["--leader-elect"]).name("standby").start().unwrap();
+    of_both(&leader, &standby).await
 }
 
 impl Scrape {

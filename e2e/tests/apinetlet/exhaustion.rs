@@ -1,0 +1,52 @@
+//! An address pool without a free address.
+
+use std::sync::Arc;
+
+use apinetlet::api::source;
+use e2e::ironcore::Ironcore;
+use serde_json::json;
+
+use super::environment::{Permissions, TestEnv, create, delete, wait, wait_gone};
+
+/// ironcore-net allocates the first and the last address of a prefix too, so there are four.
+const PREFIXES: [&str; 2] = ["192.0.2.0/30", "fdef:273d:a18c:ca26::/64"];
+
+/// A part of the API server's error.
+const FULL: &str = "all IP addresses are already allocated";
+
+#[tokio::test]
+async fn a_full_pool_is_reported_and_the_object_is_mapped_when_an_address_is_free() {
+    let ironcore = Arc::new(Ironcore::with_public_prefixes(&PREFIXES).await.unwrap());
+    let env = TestEnv::on(ironcore, Permissions::Upstream).await;
+    let _apinetlet = env.start(&[]).await;
+    let virtual_ips = env.source::<source::VirtualIp>();
+    let create_ip = async |name: &str, family: &str| {
+        create(&virtual_ips, name, json!({ "type": "Public", "ipFamily": family })).await;
+    };
+    for number in 0..4 {
+        let name = format!("vip-{number}");
+        create_ip(&name, "IPv4").await;
+        wait(&virtual_ips, &name, "an address", |one| one.status.ip.is_some()).await;
+    }
+    create_ip("waiting", "IPv4").await;
+    env.wait_warning("waiting", FULL).await;
+
+    // Everything else goes on: other kinds, and the other family.
+    env.network("net").await;
+    wait(&env.source::<source::Network>(), "net", "Available", |one| one.status.state == "Available").await;
+    create_ip("v6", "IPv6").await;
+    wait(&virtual_ips, "v6", "an address", |one| one.status.ip.is_some()).await;
+    let balancers = env.source::<source::LoadBalancer>();
+    let spec = json!({ "type": "Public", "ipFamilies": ["IPv4", "IPv6"], "networkRef": { "name": "net" } });
+    create(&balancers, "web", spec).await;
+    env.wait_warning("web", FULL).await;
+    assert_eq!(virtual_ips.get("waiting").await.unwrap().status.ip, None);
+    assert_eq!(balancers.get("web").await.unwrap().status.ips, [""; 0]);
+
+    for name in ["vip-0", "vip-1"] {
+        delete(&virtual_ips, name).await;
+        wait_gone(&virtual_ips, name).await;
+    }
+    wait(&virtual_ips, "waiting", "an address", |one| one.status.ip.is_some()).await;
+    wait(&balancers, "web", "two addresses", |one| one.status.ips.len() == 2).await;
+}
