@@ -196,6 +196,10 @@ fn normalized(env: &TestEnv, objects: &Objects) -> BTreeMap<String, Value> {
         for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
             metadata.remove(field);
         }
+        // ironcore's own controllers add theirs at the same time.
+        if let Some(finalizers) = object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
+            finalizers.sort_by_key(Value::to_string);
+        }
         if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
             status.remove("lastStateTransitionTime");
         }
