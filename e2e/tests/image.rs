@@ -81,6 +81,11 @@ struct Image {
     _folder: TempDir,
 }
 
+/// The files of apinetlet's image.
+pub fn apinetlet() -> &'static Path {
+    &APINETLET.image().root
+}
+
 impl Delivered {
     /// Builds it unless it exists, and unpacks it once.
     fn image(&self) -> &Image {

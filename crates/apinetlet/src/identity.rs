@@ -36,7 +36,7 @@ pub async fn identify(runtime: &Runtime, caches: &Caches, mut config: Config) ->
     Ok(config)
 }
 
-/// The same without a write: a ConfigMap that does not exist has the ID [`UNKNOWN`]. The caches have synced.
+/// The same without a write: without the ConfigMap, a placeholder is the ID. The caches have synced.
 ///
 /// # Errors
 /// The ConfigMap cannot be read, or the apinet namespace has objects of another source cluster.

@@ -119,6 +119,7 @@ type Renewal = Box<dyn FnOnce(Connections) + Send>;
 
 /// The configuration of a cluster, and the renewal of its certificate if the cluster issues it. `secrets`: where a Secret is read, and its namespace if
 /// the arguments have none.
+#[cfg_attr(not(feature = "certificates"), allow(unused_variables))]
 async fn configured(
     args: &ClientArgs,
     factory: &Factory,

@@ -61,9 +61,15 @@ impl TestEnv {
     /// With two new namespaces of this ironcore.
     pub async fn on(ironcore: Arc<Ironcore>, permissions: Permissions) -> TestEnv {
         let control_plane = ironcore.control_plane.of_this_runtime().await.unwrap();
+        let apinet = control_plane.namespace("apinet").await.unwrap();
+        TestEnv::in_namespace(ironcore, permissions, apinet).await
+    }
+
+    /// With this namespace of apinet objects.
+    pub async fn in_namespace(ironcore: Arc<Ironcore>, permissions: Permissions, apinet: String) -> TestEnv {
+        let control_plane = ironcore.control_plane.of_this_runtime().await.unwrap();
         let client = control_plane.client();
         let source = control_plane.namespace("source").await.unwrap();
-        let apinet = control_plane.namespace("apinet").await.unwrap();
         let (source_user, apinet_user) = match permissions {
             Permissions::Upstream => (
                 grant(&client, &source, &["rbac/role.yaml", "rbac/leader_election_role.yaml"]).await,

@@ -1,5 +1,7 @@
 //! The Go apinetlet v0.3.0 and this one: the same inputs lead to the same objects, and each takes the place of the other.
 
+mod deployment;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
