@@ -10,7 +10,7 @@ mod owner;
 mod samples;
 mod spawner;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
@@ -40,6 +40,12 @@ const INHERITED: [&str; 6] = ["PATH", "HOME", "TMPDIR", "RUST_LOG", "RUST_BACKTR
 
 /// Poll interval of conditions: short compared with the seconds that tests wait.
 const POLL: Duration = Duration::from_millis(10);
+
+/// The environment variables that this output of `--help` names.
+pub fn variables(help: &str) -> BTreeSet<&str> {
+    let after = help.split("[env: ").skip(1);
+    after.filter_map(|rest| rest.split([']', '=']).next()).collect()
+}
 
 /// How to start a program. It can be used several times.
 #[derive(Clone, Debug)]

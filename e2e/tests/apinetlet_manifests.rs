@@ -7,7 +7,7 @@ use std::path::Path;
 use e2e::control_plane::ControlPlane;
 use e2e::kustomize::{self, Overlay, manifests};
 use e2e::natgw::run;
-use e2e::program::Program;
+use e2e::program::{Program, variables};
 use serde_json::{Value, json};
 
 /// A variable without a flag: the runtime reads the name of this instance.
@@ -31,12 +31,7 @@ async fn the_examples_are_valid() {
 async fn flags_variables_and_ports_match_the_program() {
     let (code, help) = run(&Program::binary("apinetlet").unwrap().arg("--help")).await.unwrap();
     assert_eq!(code, 0);
-    let known: BTreeSet<&str> = help
-        .split("[env: ")
-        .skip(1)
-        .map(|rest| rest.split([']', '=']).next().unwrap())
-        .chain(NO_FLAGS)
-        .collect();
+    let known: BTreeSet<&str> = variables(&help).into_iter().chain(NO_FLAGS).collect();
     let overlay = kustomize::overlay("apinetlet", &["apinetlet-kubeconfig"]).unwrap();
     let objects = render(overlay.path());
     let container =

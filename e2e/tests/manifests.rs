@@ -10,7 +10,7 @@ use std::process::Command;
 use e2e::control_plane::ControlPlane;
 use e2e::kustomize::{self, manifests};
 use e2e::natgw::{run, wait_for};
-use e2e::program::Program;
+use e2e::program::{Program, variables};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
@@ -105,12 +105,7 @@ async fn restricted(client: Client, pod: &Pod) {
 async fn variables_flags_ports_and_files_match_the_program() {
     let (code, help) = run(&Program::binary("natgw").unwrap().arg("--help")).await.unwrap();
     assert_eq!(code, 0);
-    let known: BTreeSet<&str> = help
-        .split("[env: ")
-        .skip(1)
-        .map(|rest| rest.split([']', '=']).next().unwrap())
-        .chain(NO_FLAGS)
-        .collect();
+    let known: BTreeSet<&str> = variables(&help).into_iter().chain(NO_FLAGS).collect();
     let objects = base();
     let container = container(&objects);
     let environment = container["env"].as_array().unwrap();

@@ -8,7 +8,7 @@ use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::KubeRequest;
 use e2e::kustomize::{self, manifests};
 use e2e::natgw::run;
-use e2e::program::Program;
+use e2e::program::{Program, variables};
 use e2e::rights::{Grant, Rights};
 use e2e::routegc::TestEnv;
 use serde_json::{Value, json};
@@ -57,12 +57,7 @@ async fn the_example_is_valid_and_kubectl_shows_columns_and_explanations() {
 async fn variables_and_ports_match_the_program() {
     let (code, help) = run(&Program::binary("routegc").unwrap().arg("--help")).await.unwrap();
     assert_eq!(code, 0);
-    let known: BTreeSet<&str> = help
-        .split("[env: ")
-        .skip(1)
-        .map(|rest| rest.split([']', '=']).next().unwrap())
-        .chain(NO_FLAGS)
-        .collect();
+    let known: BTreeSet<&str> = variables(&help).into_iter().chain(NO_FLAGS).collect();
     let objects = render(&manifests().join("routegc"));
     let container =
         &kustomize::only(&objects, "Deployment").unwrap()["spec"]["template"]["spec"]["containers"][0];
