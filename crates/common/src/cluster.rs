@@ -89,42 +89,33 @@ pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) ->
     let secrets = match &args.secret {
         None => None,
         Some(_) => {
-            let pod =
-                kubeconfig::configuration(args).await.map_err(|error| ConfigError(error_chain(&*error)))?;
+            let pod = kubeconfig::configuration(args).await.map_err(invalid)?;
             let client = factory.client(&pod, &Connections::new(&pod)?, None, Some(RETRIES))?;
             Some((client, pod.default_namespace))
         }
     };
     let own = secrets.as_ref().map(|(client, default)| (client, args.own_namespace(default.clone())));
-    let (config, renewal) = configured(args, &factory, own).await?;
+    let (config, connections) = configured(args, &factory, own).await?;
     let default_namespace = match secrets {
         None => config.default_namespace.clone(),
         Some((_, default)) => default,
     };
     tracing::info!(server = %config.cluster_url, namespace = default_namespace, "Kubernetes API");
-    let connections = Connections::new(&config)?;
-    let clients = Clients {
+    Ok(Clients {
         client: factory.client(&config, &connections, args.rate, Some(RETRIES))?,
         lease: factory.client(&config, &connections, None, None)?,
         default_namespace,
-    };
-    if let Some(renewal) = renewal {
-        renewal(connections);
-    }
-    Ok(clients)
+    })
 }
 
-/// Starts to renew the client certificate of these connections.
-type Renewal = Box<dyn FnOnce(Connections) + Send>;
-
-/// The configuration of a cluster, and the renewal of its certificate if the cluster issues it. `secrets`: where a Secret is read, and its namespace if
-/// the arguments have none.
+/// The configuration of a cluster, and connections to it; their certificate is renewed if the cluster issues it. `secrets`: where a
+/// Secret is read, and its namespace if the arguments have none.
 #[cfg_attr(not(feature = "certificates"), allow(unused_variables))]
 async fn configured(
     args: &ClientArgs,
     factory: &Factory,
     secrets: Option<(&Client, String)>,
-) -> anyhow::Result<(Config, Option<Renewal>)> {
+) -> anyhow::Result<(Config, Connections)> {
     let secret = match (&args.secret, secrets) {
         (Some(secret), Some((client, own))) => {
             let namespace = secret.namespace.clone().unwrap_or(own);
@@ -132,7 +123,6 @@ async fn configured(
         }
         _ => None,
     };
-    let invalid = |error: anyhow::Error| ConfigError(error_chain(&*error));
     #[cfg(feature = "certificates")]
     if let Some(certificate) = &args.certificate {
         let store = match secret {
@@ -141,10 +131,17 @@ async fn configured(
         };
         return issued::obtain(certificate, store, args, factory).await;
     }
-    match secret {
-        None => Ok((kubeconfig::configuration(args).await.map_err(invalid)?, None)),
-        Some(secret) => Ok((secret.configuration().await.map_err(unusable)?, None)),
-    }
+    let config = match secret {
+        None => kubeconfig::configuration(args).await.map_err(invalid)?,
+        Some(secret) => secret.configuration().await.map_err(unusable)?,
+    };
+    let connections = Connections::new(&config)?;
+    Ok((config, connections))
+}
+
+/// The error of a kubeconfig that cannot be read or used.
+fn invalid(error: anyhow::Error) -> ConfigError {
+    ConfigError(error_chain(&*error))
 }
 
 /// Every error of a Secret is one of the configuration, but for one that may be temporary.

@@ -22,7 +22,7 @@ use kube::{
 };
 
 use super::{
-    Connections, Factory, MAIN, RETRIES, Renewal, error_chain,
+    Connections, Factory, MAIN, RETRIES, error_chain, invalid,
     kubeconfig::{self, KubeconfigIn, SECRET_KEY},
     signing_request::{self, Pair, Validity},
     unusable,
@@ -30,7 +30,6 @@ use super::{
 use crate::{
     args::{ClientArgs, IssuedCertificate},
     backoff::Backoff,
-    config::ConfigError,
     secret::SecretError,
 };
 
@@ -51,7 +50,7 @@ impl Store {
     /// None: there is none yet.
     async fn read(&self) -> anyhow::Result<Option<Kubeconfig>> {
         match self {
-            Store::File(path) => of_file(path).map_err(|error| ConfigError(error_chain(&*error)).into()),
+            Store::File(path) => Ok(of_file(path).map_err(invalid)?),
             Store::Secret(secret, _) => {
                 let secret = match secret.read().await {
                     Ok(secret) => secret,
@@ -113,7 +112,7 @@ fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A kubeconfig whose current certificate this process has read or requested.
+/// A kubeconfig, and the validity of its client certificate.
 struct Current {
     kubeconfig: Kubeconfig,
     config: Config,
@@ -212,24 +211,25 @@ impl Requests {
     }
 }
 
-/// The configuration with a valid certificate, which is requested and written if there is none, and its renewal.
+/// The configuration with a valid certificate, which is requested and written if there is none. That of the connections is renewed, if
+/// the arguments say so.
 ///
 /// # Errors
-/// [`ConfigError`] where a kubeconfig cannot be used; another error where the certificate is not issued, or the kubeconfig cannot be
-/// read or written at present.
+/// [`ConfigError`](crate::config::ConfigError) where a kubeconfig cannot be used; another error where the certificate is not issued,
+/// or the kubeconfig cannot be read or written at present.
 pub(super) async fn obtain(
     certificate: &IssuedCertificate,
     store: Store,
     args: &ClientArgs,
     factory: &Factory,
-) -> anyhow::Result<(Config, Option<Renewal>)> {
+) -> anyhow::Result<(Config, Connections)> {
     let requests =
         Requests { certificate: certificate.clone(), args: args.clone(), factory: factory.clone() };
     let current = match store.read().await? {
         None => None,
         Some(kubeconfig) => {
             let current = Current::new(kubeconfig, args).await;
-            Some(current.map_err(|error| ConfigError(error_chain(&*error)))?)
+            Some(current.map_err(invalid)?)
         }
     };
     let is_usable = |current: &Current| match current.validity {
@@ -247,13 +247,11 @@ pub(super) async fn obtain(
         }
     };
     let config = current.config.clone();
-    if !certificate.rotate {
-        return Ok((config, None));
+    let connections = Connections::new(&config)?;
+    if certificate.rotate {
+        tokio::spawn(rotate(requests, store, current, connections.clone()));
     }
-    let renewal = move |connections| {
-        tokio::spawn(rotate(requests, store, current, connections));
-    };
-    Ok((config, Some(Box::new(renewal))))
+    Ok((config, connections))
 }
 
 /// Renews the certificate for as long as the process runs.

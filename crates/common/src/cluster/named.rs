@@ -177,13 +177,9 @@ impl<N: ClusterName> Cluster<N> {
             Err(error) => error.context(N::NAME),
         };
         let configured = super::configured(client, &factory, Some((first, namespace.to_owned()))).await;
-        let (config, renewal) = configured.map_err(of_cluster)?;
+        let (config, connections) = configured.map_err(of_cluster)?;
         tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API of {}", N::NAME);
-        let connections = super::Connections::new(&config)?;
         let client = factory.client(&config, &connections, client.rate, Some(super::RETRIES))?;
-        if let Some(renewal) = renewal {
-            renewal(connections);
-        }
         Ok(Cluster {
             client,
             default_namespace: config.default_namespace,
