@@ -86,7 +86,7 @@ impl Run {
             }
             // A refused write changed nothing: the first list of a busy API server may be older than the last change.
             let writes = env.env.writes_in_order();
-            let accepted = writes.iter().find(|call| calls::is_accepted(call));
+            let accepted = writes.iter().find(|call| call.is_accepted());
             ensure!(accepted.is_none(), "natgw wrote where nothing was to be done: {accepted:?}");
         }
         let from = (env.env.api_proxy.requests().len(), env.env.cloud_proxy.requests().len());
@@ -125,7 +125,7 @@ impl Run {
         ensure!(violations.is_empty(), "forbidden: {violations:#?}");
         let calls = calls::of(&env.env, from)?;
         let writes = env.env.writes_in_order();
-        let accepted = writes.iter().filter(|call| call.write > Some(before) && calls::is_accepted(call));
+        let accepted = writes.iter().filter(|call| call.write > Some(before) && call.is_accepted());
         Ok(Outcome { end, writes: accepted.count() as u64, calls })
     }
 }

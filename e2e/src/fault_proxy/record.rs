@@ -51,6 +51,11 @@ impl Recorded {
         KubeRequest::parse(&self.method, &format!("{}?{}", self.path, self.query))
     }
 
+    /// Whether the server has accepted it.
+    pub fn is_accepted(&self) -> bool {
+        self.upstream_status.is_some_and(|status| status < 300)
+    }
+
     /// The body as JSON, if it is that.
     pub fn json(&self) -> Option<serde_json::Value> {
         serde_json::from_slice(&self.body).ok()

@@ -106,11 +106,6 @@ impl Call {
     }
 }
 
-/// Whether the server has accepted it.
-pub fn is_accepted(call: &Recorded) -> bool {
-    call.upstream_status.is_some_and(|status| status < 300)
-}
-
 /// The calls since the first `from` to each server, with the number of each kind.
 pub fn of(env: &TestEnv, from: (usize, usize)) -> Result<Vec<(Call, u64)>> {
     let mut counts: Vec<(Call, u64)> = CALLS.iter().map(|(call, _)| (*call, 0)).collect();
@@ -118,7 +113,7 @@ pub fn of(env: &TestEnv, from: (usize, usize)) -> Result<Vec<(Call, u64)>> {
     let cloud = env.cloud_proxy.requests().split_off(from.1);
     let kubernetes = kubernetes.into_iter().map(|call| (Server::Kubernetes, call));
     for (server, recorded) in kubernetes.chain(cloud.into_iter().map(|call| (Server::Cloud, call))) {
-        if recorded.write.is_some() && !is_accepted(&recorded) {
+        if recorded.write.is_some() && !recorded.is_accepted() {
             continue;
         }
         let Recorded { method, path, query, .. } = recorded;

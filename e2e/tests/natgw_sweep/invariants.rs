@@ -284,7 +284,7 @@ fn written_route(env: &TestEnv, observed: &ObservedState, machines: &Machines) -
     let last = env.writes.count();
     let calls = env.cloud_proxy.requests();
     let call = calls.iter().rev().find(|call| call.write == Some(last))?;
-    if !super::calls::is_accepted(call) || !call.path.ends_with("/actions/add_route") {
+    if !call.is_accepted() || !call.path.ends_with("/actions/add_route") {
         return None;
     }
     let gateway = call.json()?["gateway"].as_str()?.to_owned();
