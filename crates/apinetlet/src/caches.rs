@@ -81,7 +81,8 @@ pub struct PolicyCaches {
 }
 
 impl Caches {
-    /// Starts all watches. Must be called inside a tokio runtime.
+    /// Starts all watches. Must be called inside a tokio runtime. Kinds of which users have thousands are packed. Routings are not:
+    /// there are few, and some have thousands of targets.
     #[must_use]
     pub fn start(runtime: &Runtime, config: &Config, source: &Source, apinet: &ApiNet) -> Caches {
         let flavor = config.flavor;
@@ -89,6 +90,7 @@ impl Caches {
         Caches {
             networks: source
                 .cache::<source::Network>(runtime)
+                .packed()
                 .index(BY_UID, uid)
                 .index(BY_PEER, |one| {
                     one.spec.incoming_peerings.iter().map(|peer| peer.uid.clone()).collect()
@@ -97,6 +99,7 @@ impl Caches {
                 .start(),
             network_interfaces: source
                 .cache::<source::NetworkInterface>(runtime)
+                .packed()
                 .index(BY_PROVIDER_UID, move |one| {
                     let id = InterfaceId::parse(flavor, &one.spec.provider_id);
                     id.into_iter().map(|id| id.uid).collect()
@@ -108,6 +111,7 @@ impl Caches {
                 .start(),
             virtual_ips: source
                 .cache::<source::VirtualIp>(runtime)
+                .packed()
                 .index(BY_TARGET, |one| one.spec.target_ref.iter().map(|target| target.uid.clone()).collect())
                 .start(),
             load_balancers: source
@@ -121,19 +125,21 @@ impl Caches {
                 .start(),
             prefixes: source
                 .cache::<source::Prefix>(runtime)
+                .packed()
                 .index(BY_OWNER, |one| one.controller().map(|owner| owner.uid.clone()).into_iter().collect())
                 .start(),
             apinet: ApiNetCaches {
-                networks: apinet.cache(runtime).start(),
+                networks: apinet.cache(runtime).packed().start(),
                 network_interfaces: apinet
                     .cache::<apinet::NetworkInterface>(runtime)
+                    .packed()
                     .index(BY_UID, uid)
                     .index(BY_ORIGIN, move |one| {
                         interface.read(&one.metadata).map(|origin| origin.uid).into_iter().collect()
                     })
                     .index(BY_NETWORK, |one| vec![one.spec.network_ref.name.clone()])
                     .start(),
-                ips: apinet.cache(runtime).start(),
+                ips: apinet.cache(runtime).packed().start(),
                 load_balancers: apinet
                     .cache::<apinet::LoadBalancer>(runtime)
                     .index(BY_NETWORK, |one| vec![one.spec.network_ref.name.clone()])

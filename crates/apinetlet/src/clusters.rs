@@ -46,7 +46,7 @@ impl Source {
             None => Api::all_with(self.client.clone(), &self.flavor),
         };
         let cache = cache::Builder::new(api, &self.flavor, &runtime.metrics);
-        cache.readiness(&runtime.readiness).trim(without_last_applied)
+        cache.readiness(&runtime.readiness).trim(without_unread)
     }
 }
 
@@ -75,13 +75,16 @@ impl ApiNet {
     #[must_use]
     pub fn cache<K: ApiNetKind>(&self, runtime: &Runtime) -> cache::Builder<K> {
         let cache = cache::Builder::new(self.api(), &self.flavor, &runtime.metrics);
-        self.cluster.attach(cache).trim(without_last_applied)
+        self.cluster.attach(cache).trim(without_unread)
     }
 }
 
-/// kubectl's copy of the whole object is not read.
-fn without_last_applied<K: kube::Resource>(object: &mut K) {
-    if let Some(annotations) = &mut object.meta_mut().annotations {
+/// The times, and kubectl's copy of the whole object, are not read.
+fn without_unread<K: kube::Resource>(object: &mut K) {
+    let metadata = object.meta_mut();
+    metadata.creation_timestamp = None;
+    metadata.generation = None;
+    if let Some(annotations) = &mut metadata.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
 }

@@ -48,7 +48,8 @@ pub async fn run(
 
 async fn add<M: Mapping>(apply: &Apply, plan: &mut Plan) -> Result<(), Error> {
     let Apply { config, caches, .. } = apply;
-    for object in M::sources(caches).map(common::cache::Cache::list).unwrap_or_default() {
+    let Some(cache) = M::sources(caches) else { return Ok(()) };
+    for object in cache.keys().iter().filter_map(|key| cache.get(key)) {
         let Plan { steps, problems } = M::plan(config, caches, std::sync::Arc::unwrap_or_clone(object));
         plan.steps.extend(steps);
         plan.problems.extend(problems);

@@ -194,9 +194,8 @@ async fn step<M: Mapping>(apply: &Apply, name: &str) -> Result<Option<(Origin, S
 /// The source cluster does not respond.
 pub async fn steps<M: Mapping>(apply: &Apply) -> Result<Vec<Step<Action>>, Error> {
     let mut steps = Vec::new();
-    for object in M::counterparts(&apply.caches).map(Cache::list).unwrap_or_default() {
-        let name = object.meta().name.as_deref().unwrap_or_default();
-        steps.extend(step::<M>(apply, name).await?.map(|(_, step)| step));
+    for key in M::counterparts(&apply.caches).map(Cache::keys).unwrap_or_default() {
+        steps.extend(step::<M>(apply, key.name()).await?.map(|(_, step)| step));
     }
     Ok(steps)
 }
@@ -214,7 +213,7 @@ pub fn foreign(config: &Config, caches: &Caches) -> Option<(String, String)> {
 
 fn foreign_of<K: ApiNetKind>(config: &Config, kind: &str, cache: &Cache<K>) -> Option<(String, String)> {
     let label = config.flavor.source_cluster_label();
-    cache.list().iter().find_map(|one| {
+    cache.keys().iter().filter_map(|key| cache.get(key)).find_map(|one| {
         let mark = one.meta().labels.as_ref()?.get(&label)?;
         let is_foreign = Some(mark) != config.source_cluster.as_ref();
         is_foreign

@@ -8,7 +8,10 @@ use std::{
 
 use kube::Resource;
 
-use super::{Change, ObjectKey};
+use super::{
+    Change, ObjectKey,
+    packing::{Kept, Packing},
+};
 
 type Values<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 
@@ -16,37 +19,59 @@ type Values<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 pub(super) struct Index<K> {
     name: &'static str,
     values: Values<K>,
-    keys: HashMap<String, BTreeSet<ObjectKey>>,
+    /// One set for all values: most values have one object, for which a set of its own would be large.
+    entries: BTreeSet<(Box<str>, ObjectKey)>,
 }
 
 impl<K> Index<K> {
     pub fn new(name: &'static str, values: Values<K>) -> Self {
-        Index { name, values, keys: HashMap::new() }
+        Index { name, values, entries: BTreeSet::new() }
     }
 
     fn add(&mut self, key: &ObjectKey, object: &K) {
-        for value in (self.values)(object) {
-            self.keys.entry(value).or_default().insert(key.clone());
-        }
+        let values = (self.values)(object);
+        self.entries.extend(values.into_iter().map(|value| (value.into(), key.clone())));
     }
 
     fn remove(&mut self, key: &ObjectKey, object: &K) {
         for value in (self.values)(object) {
-            if let Some(keys) = self.keys.get_mut(&value) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.keys.remove(&value);
-                }
-            }
+            self.entries.remove(&(value.into(), key.clone()));
         }
+    }
+
+    /// The keys of the objects with this value, in order.
+    fn keys(&self, value: &str) -> impl Iterator<Item = &ObjectKey> {
+        let first: (Box<str>, ObjectKey) = (value.into(), ObjectKey::new("", ""));
+        self.entries.range(first..).take_while(move |(of, _)| **of == *value).map(|(_, key)| key)
+    }
+}
+
+/// An object before and after a change.
+pub(super) struct Replaced<K> {
+    old: Option<Kept<K>>,
+    new: Option<Kept<K>>,
+}
+
+impl<K: Resource> Replaced<K> {
+    /// What handlers get: a recreated object is two changes.
+    pub fn changes(self, packing: Packing<K>) -> impl Iterator<Item = Change<K>> {
+        let open = |kept: Option<Kept<K>>| packing.open(&kept?);
+        let changes = match (open(self.old), open(self.new)) {
+            (Some(old), Some(new)) if old.meta().uid == new.meta().uid => {
+                [Some(Change::Updated { old, new }), None]
+            }
+            (old, new) => [old.map(Change::Deleted), new.map(Change::Added)],
+        };
+        changes.into_iter().flatten()
     }
 }
 
 pub(super) struct Store<K> {
-    objects: HashMap<ObjectKey, Arc<K>>,
+    packing: Packing<K>,
+    objects: HashMap<ObjectKey, Kept<K>>,
     indexes: Vec<Index<K>>,
     /// The objects of a list that is not complete yet.
-    listed: HashMap<ObjectKey, Arc<K>>,
+    listed: HashMap<ObjectKey, Kept<K>>,
     /// The objects of [`Store::write`] that the watch has not delivered yet. What it delivers of them meanwhile may be older.
     written: HashSet<ObjectKey>,
     /// The newest version that the watch has delivered since the last list began.
@@ -57,8 +82,9 @@ pub(super) struct Store<K> {
 }
 
 impl<K> Store<K> {
-    pub fn new(is_equal: fn(&K, &K) -> bool, indexes: Vec<Index<K>>) -> Self {
+    pub fn new(is_equal: fn(&K, &K) -> bool, packing: Packing<K>, indexes: Vec<Index<K>>) -> Self {
         Store {
+            packing,
             objects: HashMap::new(),
             indexes,
             listed: HashMap::new(),
@@ -70,11 +96,11 @@ impl<K> Store<K> {
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.objects.get(key).cloned()
+        self.packing.open(self.objects.get(key)?)
     }
 
-    pub fn list(&self) -> Vec<Arc<K>> {
-        self.objects.values().cloned().collect()
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.objects.keys().cloned().collect()
     }
 
     pub fn len(&self) -> usize {
@@ -83,8 +109,8 @@ impl<K> Store<K> {
 
     pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         let index = self.indexes.iter().find(|one| one.name == index);
-        let keys = index.and_then(|index| index.keys.get(value));
-        keys.into_iter().flatten().filter_map(|key| self.get(key)).collect()
+        let keys = index.into_iter().flat_map(|index| index.keys(value));
+        keys.filter_map(|key| self.get(key)).collect()
     }
 }
 
@@ -106,27 +132,31 @@ impl<K: Resource + Clone> Store<K> {
     pub fn list_has(&mut self, object: K) {
         let key = ObjectKey::of(&object);
         // An unchanged object is kept once, not twice, while the list arrives.
-        let object = match self.objects.get(&key) {
-            Some(old) if is_version(&**old, &object) => Arc::clone(old),
-            _ => Arc::new(object),
+        let object = match (self.objects.get(&key), self.get(&key)) {
+            (Some(kept), Some(old)) if is_version(&*old, &object) => kept.clone(),
+            _ => self.packing.keep(object),
         };
         self.listed.insert(key, object);
     }
 
     /// The list is complete: what it does not have is gone.
-    pub fn list_ends(&mut self) -> Vec<Change<K>> {
+    pub fn list_ends(&mut self) -> Vec<Replaced<K>> {
         let mut listed = mem::take(&mut self.listed);
         // The list may be from before these writes.
         for key in &self.written {
-            match (self.objects.get(key), listed.get(key)) {
-                (Some(written), Some(object)) if !is_newer(&**written, &**object) => {}
-                (Some(written), _) => drop(listed.insert(key.clone(), Arc::clone(written))),
+            let object = listed.get(key).and_then(|object| self.packing.open(object));
+            match (self.get(key), object) {
+                (Some(written), Some(object)) if !is_newer(&*written, &*object) => {}
+                (Some(_), _) => {
+                    let written = self.objects.get(key).cloned();
+                    listed.extend(written.map(|written| (key.clone(), written)));
+                }
                 (None, _) => {}
             }
         }
         let gone: Vec<ObjectKey> =
             self.objects.keys().filter(|key| !listed.contains_key(key)).cloned().collect();
-        let mut changes: Vec<Change<K>> = gone.iter().filter_map(|key| self.remove(key)).collect();
+        let mut changes: Vec<Replaced<K>> = gone.iter().filter_map(|key| self.remove(key)).collect();
         for (key, object) in listed {
             changes.extend(self.put(key, object));
         }
@@ -134,82 +164,79 @@ impl<K: Resource + Clone> Store<K> {
     }
 
     /// The watch delivers an object.
-    pub fn apply(&mut self, object: K) -> Vec<Change<K>> {
+    pub fn apply(&mut self, object: K) -> Option<Replaced<K>> {
         let key = ObjectKey::of(&object);
         self.delivered = self.delivered.max(version(&object).unwrap_or_default());
         if self.is_before_write(&key, &object) {
-            return Vec::new();
+            return None;
         }
-        self.put(key, Arc::new(object))
+        let object = self.packing.keep(object);
+        self.put(key, object)
     }
 
     /// The watch delivers a deletion, with the last state of the object.
-    pub fn delete(&mut self, object: &K) -> Vec<Change<K>> {
+    pub fn delete(&mut self, object: &K) -> Option<Replaced<K>> {
         let key = ObjectKey::of(object);
         self.delivered = self.delivered.max(version(object).unwrap_or_default());
         if self.is_before_write(&key, object) {
-            return Vec::new();
+            return None;
         }
-        self.remove(&key).into_iter().collect()
+        self.remove(&key)
     }
 
     /// The response to a write of this process, which was sent when so many lists had begun. It is ignored if the watch or a later
     /// list may have delivered what came after it, even its deletion.
-    pub fn write(&mut self, lists: u64, object: K) -> Vec<Change<K>> {
+    pub fn write(&mut self, lists: u64, object: K) -> Option<Replaced<K>> {
         let key = ObjectKey::of(&object);
         let is_delivered = version(&object).is_none_or(|version| version <= self.delivered);
-        let is_outdated = self.objects.get(&key).is_some_and(|old| !is_newer(&object, &**old));
+        let is_outdated = self.get(&key).is_some_and(|old| !is_newer(&object, &*old));
         if lists != self.lists || is_delivered || is_outdated {
-            return Vec::new();
+            return None;
         }
         self.written.insert(key.clone());
-        self.put(key, Arc::new(object))
+        let object = self.packing.keep(object);
+        self.put(key, object)
     }
 
     /// The object was deleted by this process.
-    pub fn write_deletion(&mut self, object: &K) -> Vec<Change<K>> {
+    pub fn write_deletion(&mut self, object: &K) -> Option<Replaced<K>> {
         let key = ObjectKey::of(object);
-        let is_same = |old: &Arc<K>| old.meta().uid == object.meta().uid;
-        if !self.objects.get(&key).is_some_and(is_same) {
-            return Vec::new();
+        if self.get(&key)?.meta().uid != object.meta().uid {
+            return None;
         }
         self.written.remove(&key);
-        self.remove(&key).into_iter().collect()
+        self.remove(&key)
     }
 
     /// Whether a delivered object is older than the cached one, which this process has written. The first delivered object that is
     /// not ends this.
     fn is_before_write(&mut self, key: &ObjectKey, delivered: &K) -> bool {
-        let is_before = self.written.contains(key)
-            && self.objects.get(key).is_some_and(|written| is_newer(&**written, delivered));
+        let is_before =
+            self.written.contains(key) && self.get(key).is_some_and(|written| is_newer(&*written, delivered));
         if !is_before {
             self.written.remove(key);
         }
         is_before
     }
 
-    fn put(&mut self, key: ObjectKey, new: Arc<K>) -> Vec<Change<K>> {
-        let old = self.objects.get(&key).cloned();
+    fn put(&mut self, key: ObjectKey, kept: Kept<K>) -> Option<Replaced<K>> {
+        if self.objects.get(&key).is_some_and(|old| old.is(&kept)) {
+            return None;
+        }
+        let (old, new) = (self.get(&key), self.packing.open(&kept)?);
         if let Some(old) = &old {
-            if Arc::ptr_eq(old, &new) {
-                return Vec::new();
-            }
             self.indexes.iter_mut().for_each(|index| index.remove(&key, old));
         }
         self.indexes.iter_mut().for_each(|index| index.add(&key, &new));
-        self.objects.insert(key, Arc::clone(&new));
-        match old {
-            None => vec![Change::Added(new)],
-            Some(old) if old.meta().uid != new.meta().uid => vec![Change::Deleted(old), Change::Added(new)],
-            Some(old) if self.is_same(&old, &new) => Vec::new(),
-            Some(old) => vec![Change::Updated { old, new }],
-        }
+        let is_same = old.is_some_and(|old| self.is_same(&old, &new));
+        let old = self.objects.insert(key, kept.clone());
+        (!is_same).then_some(Replaced { old, new: Some(kept) })
     }
 
-    fn remove(&mut self, key: &ObjectKey) -> Option<Change<K>> {
-        let old = self.objects.remove(key)?;
+    fn remove(&mut self, key: &ObjectKey) -> Option<Replaced<K>> {
+        let old = self.get(key)?;
         self.indexes.iter_mut().for_each(|index| index.remove(key, &old));
-        Some(Change::Deleted(old))
+        Some(Replaced { old: self.objects.remove(key), new: None })
     }
 
     /// Whether nothing but the resourceVersion differs.

@@ -475,9 +475,22 @@ async fn the_watch_ends_with_the_last_clone_of_its_cache() {
     until("the end of the stream", || feed.0.is_closed()).await;
 }
 
+/// How a store can keep its objects.
+fn packings() -> [Packing<Node>; 2] {
+    [Packing::none(), Packing::json()]
+}
+
+fn objects<K: Resource + Clone>(store: &Store<K>) -> Vec<Arc<K>> {
+    store.keys().iter().map(|key| store.get(key).unwrap()).collect()
+}
+
 /// Indexes follow every change, also those of a relist: compared with a scan.
 #[test]
 fn an_index_gives_what_a_scan_gives() {
+    packings().into_iter().for_each(compare_index_with_scan);
+}
+
+fn compare_index_with_scan(packing: Packing<Node>) {
     let object = |name: u64, uid: u64, group: u64| {
         let mut node = Node::default();
         (node.metadata.name, node.metadata.uid) = (Some(name.to_string()), Some(uid.to_string()));
@@ -485,7 +498,7 @@ fn an_index_gives_what_a_scan_gives() {
         node
     };
     let groups = |node: &Node| node.label("group").map(str::to_owned).into_iter().collect::<Vec<_>>();
-    let mut store = Store::new(|a: &Node, b| a == b, vec![Index::new("group", Box::new(groups))]);
+    let mut store = Store::new(|a: &Node, b| a == b, packing, vec![Index::new("group", Box::new(groups))]);
     let mut random = fastrand::Rng::with_seed(7);
     let mut next = || object(random.u64(..6), random.u64(..2), random.u64(..3));
     for step in 0..2000 {
@@ -500,7 +513,7 @@ fn an_index_gives_what_a_scan_gives() {
         }
         for group in ["0", "1", "2", "none"] {
             let mut scan: Vec<_> =
-                store.list().into_iter().filter(|node| node.label("group") == Some(group)).collect();
+                objects(&store).into_iter().filter(|node| node.label("group") == Some(group)).collect();
             scan.sort_by_key(|node| ObjectKey::of(&**node));
             assert_eq!(store.indexed("group", group), scan);
         }
@@ -512,8 +525,8 @@ fn an_index_gives_what_a_scan_gives() {
 #[test]
 fn a_write_is_cached_at_once_and_no_older_version_replaces_it() {
     let mut random = fastrand::Rng::with_seed(7);
-    for _ in 0..5000 {
-        let mut history = History::default();
+    for run in 0..5000 {
+        let mut history = History::new(packings()[run % 2]);
         for step in 0..24 {
             history.step(&mut random, step < 16);
         }
@@ -533,16 +546,14 @@ struct History {
     list: Option<usize>,
 }
 
-impl Default for History {
-    fn default() -> Self {
-        let store = Store::new(|a: &Node, b| a == b, Vec::new());
+impl History {
+    fn new(packing: Packing<Node>) -> Self {
+        let store = Store::new(|a: &Node, b| a == b, packing, Vec::new());
         History { versions: vec![None], store, delivered: 0, response: None, list: None }
     }
-}
 
-impl History {
     fn cached(&self) -> Option<usize> {
-        self.store.list().first()?.metadata.resource_version.as_ref()?.parse().ok()
+        objects(&self.store).first()?.metadata.resource_version.as_ref()?.parse().ok()
     }
 
     fn step(&mut self, random: &mut fastrand::Rng, may_write: bool) {
@@ -621,7 +632,7 @@ impl History {
         while self.delivered + 1 < self.versions.len() {
             self.deliver();
         }
-        let cached = self.store.list().first().map(|one| (**one).clone());
+        let cached = objects(&self.store).first().map(|one| (**one).clone());
         assert_eq!(cached, *self.versions.last().unwrap(), "{:?}", self.versions);
     }
 }

@@ -123,14 +123,14 @@ impl<K: Resource + Clone> Keeper<K> {
             Event::Init => {
                 return self.shared.change(|store| {
                     store.list_begins();
-                    Vec::new()
+                    None
                 });
             }
             Event::InitApply(object) => {
                 let object = trimmed(object);
                 return self.shared.change(|store| {
                     store.list_has(object);
-                    Vec::new()
+                    None
                 });
             }
             Event::InitDone => {
