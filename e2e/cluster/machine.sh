@@ -32,7 +32,7 @@ case $action in
     rm -f "$dir"/{off,pid}
     setsid "$HERE/machine.sh" power "$name" </dev/null >>"$dir/log" 2>&1 &
     echo $! >"$dir/power"
-    (until_ok 10 alive) || { tail -n 20 "$dir/log" >&2; die "$name does not start"; }
+    (until_ok 60 alive) || { tail -n 20 "$dir/log" >&2; die "$name does not start"; }
     if [[ $name == node-* ]]; then # Only for readers of the API: the node's CNI configuration already contains the range.
       range=$(pods_of "${name#node-}")
       until_ok 60 kubectl get node "$name"

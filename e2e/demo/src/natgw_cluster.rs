@@ -114,7 +114,7 @@ impl<'a> ClusterDemo<'a> {
         self.cluster.machine(name).cut().await?;
         self.until_seen_as(other, since).await?;
         self.cluster.machine(name).join().await?;
-        self.kubectl(&format!("wait --for=condition=Ready node/{name} --timeout=120s")).await?;
+        self.kubectl(&format!("wait --for=condition=Ready node/{name} --timeout=600s")).await?;
         self.show_nodes().await
     }
 
@@ -206,7 +206,7 @@ impl<'a> ClusterDemo<'a> {
         };
         let annotation = SETUP_ANNOTATION.replace('.', "\\.");
         let set_up = format!("--for=jsonpath={{.metadata.annotations.{annotation}}}={ip}");
-        self.cluster.kubectl(&["wait", &set_up, &format!("node/{other}"), "--timeout=120s"]).await?;
+        self.cluster.kubectl(&["wait", &set_up, &format!("node/{other}"), "--timeout=600s"]).await?;
         Ok((primary, ip))
     }
 

@@ -84,7 +84,7 @@ impl Installation {
     pub async fn apply(&self, cluster: &Cluster) -> Result<()> {
         cluster.kubectl(&["apply", "-k", &self.folder.path().to_string_lossy()]).await?;
         cluster
-            .kubectl(&["-n", NAMESPACE, "rollout", "status", "deployment/natgw", "--timeout=180s"])
+            .kubectl(&["-n", NAMESPACE, "rollout", "status", "deployment/natgw", "--timeout=600s"])
             .await?;
         Ok(())
     }

@@ -9,7 +9,7 @@ use futures::future::join_all;
 
 use crate::control_plane::ControlPlane;
 use crate::program::Launch;
-use crate::sweep::{Case, NeverHappened, Victim};
+use crate::sweep::{Case, Failures, NeverHappened, Victim};
 
 /// Cases for which a further stage is set up, which takes some seconds.
 const CASES_PER_STAGE: usize = 3;
@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 3;
 /// one that failed.
 ///
 /// # Errors
-/// Every violation, including a case that never happened; there is no case; a stage could not be set up.
+/// As [`Failures::end`]; there is no case; a stage could not be set up.
 pub async fn sweep_on_stages<S, Side: Copy + Debug>(
     first: S,
     set: impl AsyncFn() -> Result<S>,
@@ -32,7 +32,7 @@ pub async fn sweep_on_stages<S, Side: Copy + Debug>(
     ensure!(!cases.is_empty(), "a sweep without cases proves nothing");
     let count = cases.len();
     let stages = count.div_ceil(CASES_PER_STAGE).min(ControlPlane::most_reserved()?);
-    let (cases, violations) = (Mutex::new((1..).zip(cases)), Mutex::new(Vec::new()));
+    let (cases, failures) = (Mutex::new((1..).zip(cases)), Mutex::new(Failures::default()));
     // API servers that start at the same time slow each other down by minutes.
     let setting = tokio::sync::Mutex::new(());
     let on_one = async |stage: Option<S>| {
@@ -57,8 +57,8 @@ pub async fn sweep_on_stages<S, Side: Copy + Debug>(
             match outcome {
                 Ok(()) => println!("{number} of {count}: {case}: as undisturbed"),
                 Err(error) => {
-                    println!("{number} of {count}: {case}: violation: {error:#}");
-                    locked(&violations).push(format!("{case}: {error:#}"));
+                    println!("{number} of {count}: {case}: {error:#}");
+                    locked(&failures).add(case, &error);
                 }
             }
         }
@@ -67,10 +67,7 @@ pub async fn sweep_on_stages<S, Side: Copy + Debug>(
     for ended in join_all(std::iter::once(Some(first)).chain(more).map(on_one)).await {
         ended?;
     }
-    let violations = locked(&violations);
-    println!("{count} runs, {} violations", violations.len());
-    ensure!(violations.is_empty(), "{}", violations.join("\n"));
-    Ok(())
+    std::mem::take(&mut *locked(&failures)).end(count)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -76,10 +76,14 @@ fn faults(counts: &Counts) -> Vec<Case<At>> {
     calls.chain(events).collect()
 }
 
-/// All requests but the writes that were refused because the object had changed, or was gone: whether there are some is chance.
+/// The requests without those that are made or not, as it happens: a write that is refused because the object has changed or is gone,
+/// and a read that shows that a counterpart is not gone yet.
 fn in_every_run(proxy: &FaultProxy) -> Vec<Recorded> {
     let mut requests = proxy.requests();
-    requests.retain(|one| one.write.is_none() || one.is_accepted());
+    requests.retain(|one| match one.kube() {
+        Some(request) if request.verb == "get" => !one.is_accepted(),
+        _ => one.write.is_none() || one.is_accepted(),
+    });
     requests
 }
 

@@ -53,7 +53,7 @@ impl TestEnv {
         // Its node's own: it must be there before natgw is, and before a snapshot of the node.
         let overrides = format!("--overrides={{\"spec\":{{\"nodeName\":\"{CLIENT}\"}}}}");
         cluster.kubectl(&["run", "fetch", "--image=perimeter.dev/fetch:1", &overrides]).await.unwrap();
-        cluster.kubectl(&["wait", "--for=condition=Ready", "pod/fetch", "--timeout=120s"]).await.unwrap();
+        cluster.kubectl(&["wait", "--for=condition=Ready", "pod/fetch", "--timeout=600s"]).await.unwrap();
         let mut before = BTreeMap::new();
         for node in cluster.nodes() {
             before.insert(node.name().to_owned(), node.snapshot().await.unwrap());

@@ -91,7 +91,7 @@ async fn kill_the_leader(env: &TestEnv) {
     env.kubectl(&format!("cordon {}", GATEWAYS[primary])).await;
     env.until_seen(IPS[1 - primary], since, "cordon, under the new leader").await;
     env.kubectl(&format!("uncordon {}", GATEWAYS[primary])).await;
-    env.kubectl("-n natgw rollout status deployment/natgw --timeout=120s").await;
+    env.kubectl("-n natgw rollout status deployment/natgw --timeout=600s").await;
 }
 
 /// The primary is disconnected: natgw moves the route when Kubernetes reports the Node as not Ready.
@@ -158,7 +158,7 @@ async fn leave(env: &TestEnv) {
     assert!(only_the_route, "{changes:#?}");
 
     env.kubectl("-n natgw scale deployment/natgw --replicas=0").await;
-    env.kubectl("-n natgw wait --for=delete pod -l app.kubernetes.io/component=controller --timeout=120s")
+    env.kubectl("-n natgw wait --for=delete pod -l app.kubernetes.io/component=controller --timeout=600s")
         .await;
     let cleanup = Program::binary("natgw")
         .unwrap()

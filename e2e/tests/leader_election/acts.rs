@@ -16,6 +16,8 @@ use crate::leader_election::processes::{Replica, pair};
 
 /// Duels at a time: they mostly wait for leases to run out.
 const AT_ONCE: usize = 5;
+/// Attempts at a scenario whose leader may lose its lease too early.
+const DUELS: usize = 5;
 /// Short, with room for a busy machine: no lease is lost but by the fault.
 const STURDY: Times = Times(8_000, 5_000, 500);
 /// Longer than the renew deadline of [`STURDY`], and shorter than its lease.
@@ -221,6 +223,41 @@ enum Sleep {
     After(Duration),
 }
 
+/// A duel whose first replica sleeps. On a busy machine it may lose its lease before its nth write: then there is another duel.
+async fn with_sleeper(sleep: Sleep, name: &str) -> Duel {
+    for _ in 0..DUELS {
+        let duel = Duel::begin(STURDY).await;
+        let sleeper = duel.first.program.clone();
+        match sleep {
+            Sleep::At(n, when) => {
+                let program = sleeper.clone();
+                let pause = move || async move {
+                    program.pause().unwrap();
+                    Then::GoOn
+                };
+                let asleep = duel.first.counter.on_write(n, when, pause).unwrap();
+                duel.move_route().await;
+                tokio::select! {
+                    asleep = asleep.wait(TIMEOUT) => {
+                        asleep.expect(name);
+                        return duel;
+                    }
+                    exited = sleeper.wait_exit() => println!("{name}: it lost its lease before: {}", exited.unwrap()),
+                }
+                duel.end(name).await;
+            }
+            Sleep::After(pause) => {
+                duel.move_route().await;
+                // The moment is the scenario.
+                tokio::time::sleep(pause).await;
+                put_to_sleep(&sleeper).await;
+                return duel;
+            }
+        }
+    }
+    panic!("{name}: it never happened");
+}
+
 /// Stops it while it waits for something. Stopped between its check of the lease and the socket, it sends when it wakes
 /// what it decided while it led: no lease prevents that (see `common::leader`), and a busy machine makes that moment long.
 async fn put_to_sleep(program: &Program) {
@@ -253,22 +290,7 @@ async fn a_leader_that_was_stopped_beyond_its_lease_writes_nothing_when_it_conti
     let scores: Vec<Score> = stream::iter(at_writes.chain(between))
         .map(|sleep| async move {
             let name = format!("asleep {sleep:?}");
-            let duel = Duel::begin(STURDY).await;
-            let sleeper = duel.first.program.clone();
-            if let Sleep::At(n, when) = sleep {
-                let pause = move || async move {
-                    sleeper.pause().unwrap();
-                    Then::GoOn
-                };
-                let asleep = duel.first.counter.on_write(n, when, pause).unwrap();
-                duel.move_route().await;
-                asleep.wait(TIMEOUT).await.expect(&name);
-            } else if let Sleep::After(pause) = sleep {
-                duel.move_route().await;
-                // The moment is the scenario.
-                tokio::time::sleep(pause).await;
-                put_to_sleep(&sleeper).await;
-            }
+            let duel = with_sleeper(sleep, &name).await;
             duel.second_leads().await;
             duel.second.reconciles(&duel.env, 2.0).await;
             // The new leader has acted, so that whatever the old one does now is too late.

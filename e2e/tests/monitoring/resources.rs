@@ -36,7 +36,7 @@ async fn a_cluster_with_prometheus_operator_accepts_everything_and_no_misspelt_f
         // Server-side, because they are too large for the annotation of a client-side apply.
         kubectl.run(&["apply", "--server-side", "-f", file.to_str().unwrap()], "").unwrap();
         let definition = format!("crd/{kind}.monitoring.coreos.com");
-        kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &definition], "").unwrap();
+        kubectl.run(&["wait", "--for=condition=Established", "--timeout=600s", &definition], "").unwrap();
     }
     for controller in CONTROLLERS {
         let component = Component::of(controller);

@@ -51,7 +51,7 @@ async fn a_real_api_server_accepts_every_combination() {
         kubectl(&["apply", "--server-side", "-f", monitoring.join(format!("{kind}.yaml")).to_str().unwrap()]);
     }
     kubectl(&["apply", "--server-side", "-k", manifests().join("crds").to_str().unwrap()]);
-    kubectl(&["wait", "--for=condition=Established", "--timeout=120s", "crd", "--all"]);
+    kubectl(&["wait", "--for=condition=Established", "--timeout=600s", "crd", "--all"]);
     // A dry run in a namespace that does not exist fails.
     let names = CONTROLLERS.iter().map(|(name, _)| *name).chain([EDGE, "perimeter"]);
     for namespace in names {
