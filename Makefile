@@ -199,7 +199,7 @@ bench-routegc: ## routegc's part, on a real Neutron (about 6 minutes; ONLY=start
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/routegc" $(if $(ONLY),--only $(ONLY))
 
 .PHONY: bench-apinetlet
-bench-apinetlet: ## apinetlet's part, with the Go program in the same run (about 5 minutes)
+bench-apinetlet: ## apinetlet's part, with the Go program in the same run (about 12 minutes; ONLY=start,crowd: parts)
 	@scripts/packages.sh $(BUILD_PACKAGES) musl-tools
 	@scripts/prerequisites.sh
 	@for what in $(KUBERNETES) ironcore; do scripts/assets.sh $$what >/dev/null || exit 1; done

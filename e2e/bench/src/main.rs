@@ -5,6 +5,7 @@
 //! Without the feature `controllers`, only the CNI plugin can be measured, and no controller is compiled.
 #![cfg_attr(not(feature = "controllers"), allow(dead_code))]
 
+#[cfg(feature = "controllers")]
 mod apinetlet;
 #[cfg(feature = "controllers")]
 mod deorbiter;
@@ -52,9 +53,9 @@ enum Part {
     Moves,
     /// All controllers: requests while nothing changes
     Steady,
-    /// natgw: memory with thousands of Nodes; deorbiter: two hundred Deorbits at once
+    /// natgw: memory with thousands of Nodes; deorbiter: two hundred Deorbits at once; apinetlet: thousands of objects
     Crowd,
-    /// routegc: reconciliations of few and many routes
+    /// routegc: reconciliations of few and many routes; apinetlet: synchronization and changes, with the Go program too
     Reconcile,
     /// deorbiter: how much longer a clean-up takes than the drivers' own deletion
     Providers,
@@ -99,7 +100,7 @@ fn measured(args: Args) -> Result<String> {
         Subject::Natgw => &[Part::Plan, Part::Start, Part::Moves, Part::Steady, Part::Crowd],
         Subject::Routegc => &[Part::Start, Part::Reconcile, Part::Steady],
         Subject::Deorbiter => &[Part::Start, Part::Steady, Part::Providers, Part::Crowd, Part::Claims],
-        Subject::Apinetlet => &[Part::Start],
+        Subject::Apinetlet => &[Part::Start, Part::Reconcile, Part::Crowd],
         Subject::EgressRouter | Subject::WorkQueue | Subject::EgressRouterDriver => &[],
     };
     let unknown = args.only.iter().find(|part| !parts.contains(part));

@@ -149,6 +149,32 @@ impl Stage {
         }
         anyhow::bail!("the watch ended")
     }
+
+    /// Removes the last target of the load balancer; how long the apinet routing takes to follow.
+    pub(super) async fn remove_target(&self) -> Result<Duration> {
+        let destinations = |object: &DynamicObject| {
+            object.data.get("destinations").and_then(Value::as_array).cloned().unwrap_or_default()
+        };
+        let (sources, apinets) = [SOURCE, APINET]
+            .map(|group| self.api(group, "LoadBalancerRouting", "loadbalancerroutings"))
+            .into();
+        let mut targets = destinations(&sources.get("web").await?);
+        targets.pop().context("a target")?;
+        let list = apinets.list(&ListParams::default()).await?;
+        let version = list.metadata.resource_version.context("a version")?;
+        let mut events = apinets.watch(&WatchParams::default(), &version).await?.boxed();
+        let patch = Patch::Merge(json!({ "destinations": targets }));
+        sources.patch("web", &PatchParams::default(), &patch).await?;
+        let begun = Instant::now();
+        while let Some(event) = events.try_next().await? {
+            if let WatchEvent::Modified(object) = event
+                && destinations(&object).len() == targets.len()
+            {
+                return Ok(begun.elapsed());
+            }
+        }
+        anyhow::bail!("the watch ended")
+    }
 }
 
 fn address(number: usize) -> String {
