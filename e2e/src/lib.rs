@@ -26,6 +26,8 @@ pub mod machine_pool;
 #[cfg(feature = "controllers")]
 pub mod natgw;
 pub mod netns;
+#[cfg(feature = "controllers")]
+pub mod onmetal;
 pub mod openstack;
 pub mod program;
 pub mod providers;

@@ -13,31 +13,29 @@ use serde_json::{Value, json};
 
 use crate::wait::until;
 
-/// The API servers that [`crate::ironcore`] starts.
-pub const FLAVOR: Flavor = Flavor::Ironcore;
-
 /// The two namespaces.
 #[derive(Clone)]
 pub struct MachinePool {
     client: Client,
+    flavor: Flavor,
     source: String,
     apinet: String,
 }
 
 impl MachinePool {
     /// The client is that of an administrator of both clusters.
-    pub fn new(client: Client, source: &str, apinet: &str) -> MachinePool {
-        MachinePool { client, source: source.to_owned(), apinet: apinet.to_owned() }
+    pub fn new(client: Client, flavor: Flavor, source: &str, apinet: &str) -> MachinePool {
+        MachinePool { client, flavor, source: source.to_owned(), apinet: apinet.to_owned() }
     }
 
     /// Source objects of a kind.
     pub fn source<K: SourceKind>(&self) -> Api<K> {
-        Api::namespaced_with(self.client.clone(), &self.source, &FLAVOR)
+        Api::namespaced_with(self.client.clone(), &self.source, &self.flavor)
     }
 
     /// apinet objects of a kind.
     pub fn apinet<K: ApiNetKind>(&self) -> Api<K> {
-        Api::namespaced_with(self.client.clone(), &self.apinet, &FLAVOR)
+        Api::namespaced_with(self.client.clone(), &self.apinet, &self.flavor)
     }
 
     /// Creates the apinet interface of a source interface on a Node, and sets its provider ID.
@@ -49,12 +47,12 @@ impl MachinePool {
         let network = sources.get(interface).await?.spec.network_ref.name;
         let network = until("the provider ID of the Network", async || {
             let network = self.source::<source::Network>().get(&network).await?;
-            Ok(NetworkId::parse(FLAVOR, &network.spec.provider_id).ok())
+            Ok(NetworkId::parse(self.flavor, &network.spec.provider_id).ok())
         })
         .await?;
         let spec = json!({
             "nodeRef": { "name": node }, "networkRef": { "name": network.name },
-            "ips": self.ips(interface).await?, "hostname": interface,
+            "ips": self.ips(interface).await?,
         });
         let name = machine_interface(interface);
         let created =
@@ -62,7 +60,7 @@ impl MachinePool {
                 .await?;
         let uid = created.uid().context("a created object has a UID")?;
         let id = InterfaceId { namespace: self.apinet.clone(), name, node: node.to_owned(), uid };
-        self.set_provider_id(interface, &id.display(FLAVOR).to_string()).await?;
+        self.set_provider_id(interface, &id.display(self.flavor).to_string()).await?;
         Ok(created)
     }
 
@@ -87,7 +85,8 @@ impl MachinePool {
     /// The addresses of a source interface. apinetlet does not read them, so they are not in its type.
     async fn ips(&self, interface: &str) -> Result<Vec<String>> {
         let request = http::Request::get(format!(
-            "/apis/networking.ironcore.dev/v1alpha1/namespaces/{}/networkinterfaces/{interface}",
+            "/apis/{}/namespaces/{}/networkinterfaces/{interface}",
+            self.flavor.names().networking_version,
             self.source
         ));
         let object: Value = self.client.request(request.body(Vec::new())?).await?;
@@ -121,9 +120,11 @@ fn machine_interface(interface: &str) -> String {
 /// # Errors
 /// The API server refuses.
 pub async fn apply<K: ApiKind>(api: &Api<K>, name: &str, metadata: Value, body: Value) -> Result<K> {
-    let mut object = json!({
-        "apiVersion": K::api_version(&FLAVOR), "kind": K::kind(&FLAVOR), "metadata": metadata,
-    });
+    // `/apis/<group>/<version>/...`
+    let group_version: Vec<_> = api.resource_url().split('/').skip(2).take(2).collect();
+    // It is the same in all flavors.
+    let kind = K::kind(&Flavor::Ironcore);
+    let mut object = json!({ "apiVersion": group_version.join("/"), "kind": kind, "metadata": metadata });
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("name".to_owned(), name.into());
     }

@@ -13,7 +13,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::fault_proxy::KubeRequest;
-use crate::kustomize::manifests;
+use crate::kustomize::{self, manifests};
 use crate::wait;
 
 /// The service account and Roles of one program.
@@ -63,6 +63,19 @@ impl Rights {
     pub fn read(program: &str, file: &Path) -> Result<Rights> {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let documents = serde_yaml::from_multiple(&text).with_context(|| file.display().to_string())?;
+        Ok(Rights { program: program.to_owned(), documents })
+    }
+
+    /// Those of a folder, as kubectl renders it.
+    ///
+    /// # Errors
+    /// As [`crate::kustomize::render`].
+    pub fn rendered(program: &str, folder: &Path) -> Result<Rights> {
+        let mut documents = kustomize::objects(&kustomize::render(folder)?)?;
+        documents.retain(|one| {
+            let kind = text(one, "/kind");
+            kind == "ServiceAccount" || kind.ends_with("Role") || kind.ends_with("RoleBinding")
+        });
         Ok(Rights { program: program.to_owned(), documents })
     }
 

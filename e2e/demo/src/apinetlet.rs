@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use apinetlet::api::network_policy::{NetworkPolicyRule, SourceNetworkPolicy};
 use apinetlet::api::{ApiKind, SourceKind, apinet, source};
+use apinetlet::names::Flavor;
 use e2e::ironcore::Ironcore;
 use e2e::machine_pool::{MachinePool, apply};
 use e2e::program::{Program, built};
@@ -114,7 +115,7 @@ impl<'a> Demo<'a> {
                 "--health-probe-bind-address=127.0.0.1:0".to_owned(),
             ])
             .start()?;
-        let pool = MachinePool::new(control_plane.client(), &source, &apinet);
+        let pool = MachinePool::new(control_plane.client(), Flavor::Ironcore, &source, &apinet);
         let demo = Self { screen, pool, source, apinet, program, _ironcore: ironcore };
         until("apinetlet is ready", async || {
             Ok(demo.program.get("/readyz").await?.0.is_success().then_some(()))

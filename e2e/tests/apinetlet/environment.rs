@@ -1,17 +1,21 @@
-//! Two namespaces of a shared ironcore, an apinetlet between them, and a stand-in for the MachinePool.
+//! Two namespaces of a shared control plane with the kinds of both clusters, an apinetlet between them, and a stand-in for the
+//! MachinePool.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use apinetlet::api::{ApiKind, apinet, source};
+use apinetlet::names::{Flavor, Kind};
+use apinetlet::origin::{Keys, Origin};
 use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use e2e::ironcore::Ironcore;
-use e2e::kustomize::manifests;
-pub use e2e::machine_pool::FLAVOR;
+use e2e::kustomize::{Overlay, manifests};
 use e2e::machine_pool::MachinePool;
+use e2e::onmetal;
 use e2e::program::{Launch, Program};
 use e2e::rights::{Rights, User};
 use e2e::wait::until;
@@ -29,9 +33,31 @@ pub enum Permissions {
     Upstream,
     /// Those of this project's manifests.
     Own,
+    /// The same with the component for the names of onmetal.
+    OwnOnmetal,
 }
 
+/// The scenarios, functions of a [`TestEnv`], as tests of each flavor.
+macro_rules! of_each_flavor {
+    ($($scenario:ident),+ $(,)?) => {
+        mod ironcore {
+            $(#[tokio::test]
+            async fn $scenario() {
+                super::$scenario($crate::apinetlet::environment::TestEnv::new().await).await;
+            })+
+        }
+        mod onmetal {
+            $(#[tokio::test]
+            async fn $scenario() {
+                super::$scenario($crate::apinetlet::environment::TestEnv::onmetal().await).await;
+            })+
+        }
+    };
+}
+pub(crate) use of_each_flavor;
+
 pub struct TestEnv {
+    pub flavor: Flavor,
     /// Of an administrator, without a proxy.
     pub client: Client,
     /// Of the source objects.
@@ -46,7 +72,7 @@ pub struct TestEnv {
     pub counter: WriteCounter,
     pub machine_pool: MachinePool,
     control_plane: ControlPlane,
-    _ironcore: Arc<Ironcore>,
+    _servers: Arc<dyn Any + Send + Sync>,
 }
 
 impl TestEnv {
@@ -68,6 +94,26 @@ impl TestEnv {
     /// With this namespace of apinet objects.
     pub async fn in_namespace(ironcore: Arc<Ironcore>, permissions: Permissions, apinet: String) -> TestEnv {
         let control_plane = ironcore.control_plane.of_this_runtime().await.unwrap();
+        TestEnv::at(Flavor::Ironcore, control_plane, ironcore, permissions, apinet).await
+    }
+
+    /// With the names of onmetal.
+    pub async fn onmetal() -> TestEnv {
+        let control_plane = ControlPlane::shared("onmetal").await.unwrap();
+        onmetal::define(&control_plane).await.unwrap();
+        let apinet = control_plane.namespace("apinet").await.unwrap();
+        tokio::spawn(onmetal::allocate(control_plane.client(), apinet.clone()));
+        TestEnv::at(Flavor::Onmetal, control_plane, Arc::new(()), Permissions::OwnOnmetal, apinet).await
+    }
+
+    /// `servers`: what runs as long as the environment.
+    async fn at(
+        flavor: Flavor,
+        control_plane: ControlPlane,
+        servers: Arc<dyn Any + Send + Sync>,
+        permissions: Permissions,
+        apinet: String,
+    ) -> TestEnv {
         let client = control_plane.client();
         let source = control_plane.namespace("source").await.unwrap();
         let (source_user, apinet_user) = match permissions {
@@ -78,6 +124,10 @@ impl TestEnv {
             Permissions::Own => (
                 source_rights().give(&client, &source).await.unwrap(),
                 apinet_rights().give(&client, &apinet).await.unwrap(),
+            ),
+            Permissions::OwnOnmetal => (
+                onmetal_rights("apinetlet").give(&client, &source).await.unwrap(),
+                onmetal_rights("apinetlet/apinet-rights").give(&client, &apinet).await.unwrap(),
             ),
         };
         let counter = WriteCounter::new();
@@ -91,7 +141,8 @@ impl TestEnv {
         };
         let (source_proxy, apinet_proxy) = (proxy(&source_user).await, proxy(&apinet_user).await);
         TestEnv {
-            machine_pool: MachinePool::new(client.clone(), &source, &apinet),
+            flavor,
+            machine_pool: MachinePool::new(client.clone(), flavor, &source, &apinet),
             client,
             source,
             apinet,
@@ -99,7 +150,7 @@ impl TestEnv {
             apinet_proxy,
             counter,
             control_plane,
-            _ironcore: ironcore,
+            _servers: servers,
         }
     }
 
@@ -136,7 +187,13 @@ impl TestEnv {
                 format!("--api-net-namespace={}", self.apinet),
                 "--health-probe-bind-address=127.0.0.1:0".to_owned(),
             ])
+            .args((self.flavor == Flavor::Onmetal).then_some("--flavor=onmetal"))
             .args(more.iter().copied())
+    }
+
+    /// The source object that an apinet object names.
+    pub fn origin<K: Resource>(&self, kind: Kind, object: &K) -> Option<Origin> {
+        Keys::of(self.flavor, kind).read(object.meta())
     }
 
     /// Starts apinetlet, and waits until its caches have synced.
@@ -228,7 +285,8 @@ impl TestEnv {
     pub fn writes(&self) -> Vec<String> {
         let writes = [self.source_proxy.writes(), self.apinet_proxy.writes()].concat();
         let lines = writes.iter().map(|one| format!("{} {}", one.method, one.path));
-        lines.filter(|line| line.contains("ironcore.dev")).collect()
+        let names = self.flavor.names();
+        lines.filter(|line| line.contains(names.networking) || line.contains(names.apinet)).collect()
     }
 
     /// Forgets the requests.
@@ -257,6 +315,13 @@ pub fn source_rights() -> Rights {
 /// The permissions in the apinet cluster.
 pub fn apinet_rights() -> Rights {
     Rights::read("apinetlet", &manifests().join("apinetlet/apinet-rights/rbac.yaml")).unwrap()
+}
+
+/// The permissions of one of the bases with the names of onmetal.
+fn onmetal_rights(base: &str) -> Rights {
+    let overlay =
+        Overlay { controllers: vec![base], components: vec!["apinetlet-onmetal"], ..Overlay::default() };
+    Rights::rendered("apinetlet", overlay.write().unwrap().path()).unwrap()
 }
 
 /// The rules of a Role in a file of upstream's manifests.

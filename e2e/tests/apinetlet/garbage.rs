@@ -5,15 +5,22 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::environment::{TestEnv, create_with, labels, patch, wait, wait_gone};
+use super::environment::{TestEnv, create_with, labels, of_each_flavor, patch, wait, wait_gone};
+
+of_each_flavor!(
+    an_object_with_our_mark_and_without_a_source_object_is_deleted,
+    a_source_object_that_ends_without_its_finalizer_takes_its_counterpart_along,
+    a_namespace_of_another_source_cluster_is_refused,
+);
 
 fn origin(env: &TestEnv, mark: Option<&str>) -> Value {
+    let domain = env.flavor.names().origin;
     let mut labels = json!({
-        "apinetlet.ironcore.dev/network-uid": "some-uid", "apinetlet.ironcore.dev/network-namespace": env.source,
-        "apinetlet.ironcore.dev/network-name": "should-not-exist",
+        format!("{domain}/network-uid"): "some-uid", format!("{domain}/network-namespace"): env.source,
+        format!("{domain}/network-name"): "should-not-exist",
     });
     if let Some(mark) = mark {
-        labels["apinetlet.ironcore.dev/source-cluster"] = mark.into();
+        labels[env.flavor.source_cluster_label()] = mark.into();
     }
     json!({ "labels": labels })
 }
@@ -22,9 +29,7 @@ async fn dangling(env: &TestEnv, name: &str, mark: Option<&str>) {
     create_with(&env.apinet::<apinet::Network>(), name, origin(env, mark), json!({})).await;
 }
 
-#[tokio::test]
-async fn an_object_with_our_mark_and_without_a_source_object_is_deleted() {
-    let env = TestEnv::new().await;
+async fn an_object_with_our_mark_and_without_a_source_object_is_deleted(env: TestEnv) {
     let networks = env.apinet::<apinet::Network>();
     dangling(&env, "before-the-start", Some("ours")).await;
     dangling(&env, "unmarked", None).await;
@@ -40,14 +45,13 @@ async fn an_object_with_our_mark_and_without_a_source_object_is_deleted() {
     assert!(networks.get_opt("independent").await.unwrap().is_some(), "nothing of ours");
 }
 
-#[tokio::test]
-async fn a_source_object_that_ends_without_its_finalizer_takes_its_counterpart_along() {
-    let (env, apinetlet) = TestEnv::started().await;
+async fn a_source_object_that_ends_without_its_finalizer_takes_its_counterpart_along(env: TestEnv) {
+    let apinetlet = env.start(&[]).await;
     let uid = env.network("net").await.uid().unwrap();
     let sources = env.source::<source::Network>();
     wait(&sources, "net", "Available", |one| one.status.state == "Available").await;
     let mark = labels(&env.apinet::<apinet::Network>().get(&uid).await.unwrap());
-    assert!(!mark["apinetlet.ironcore.dev/source-cluster"].is_empty());
+    assert!(!mark[&env.flavor.source_cluster_label()].is_empty());
     drop(apinetlet);
     patch(&sources, "net", json!({ "metadata": { "finalizers": null } })).await;
     super::environment::delete(&sources, "net").await;
@@ -60,9 +64,7 @@ async fn a_source_object_that_ends_without_its_finalizer_takes_its_counterpart_a
     assert!(env.apinet::<apinet::Network>().get_opt(&new).await.unwrap().is_some());
 }
 
-#[tokio::test]
-async fn a_namespace_of_another_source_cluster_is_refused() {
-    let env = TestEnv::new().await;
+async fn a_namespace_of_another_source_cluster_is_refused(env: TestEnv) {
     dangling(&env, "of-another", Some("another")).await;
     let program = env.launch(&["--source-cluster-id=ours"]).start().unwrap();
     assert_eq!(program.wait_exit().await.unwrap().code(), Some(1));

@@ -7,7 +7,7 @@ use apinetlet::api::{apinet, source};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::environment::{FLAVOR, TestEnv, create, create_with, delete, wait, wait_gone};
+use super::environment::{TestEnv, create, create_with, delete, wait, wait_gone};
 use super::mapping::settled;
 
 /// The name of each object of the other program.
@@ -65,7 +65,7 @@ async fn wait_for_nat(env: &TestEnv, interface: &str) {
 async fn objects(env: &TestEnv) -> BTreeMap<&'static str, Value> {
     let mut objects = BTreeMap::new();
     for kind in KINDS {
-        for object in env.list(FLAVOR.names().apinet, &env.apinet, kind).await {
+        for object in env.list(env.flavor.names().apinet, &env.apinet, kind).await {
             if object["metadata"]["name"] == OWN {
                 let metadata = &object["metadata"];
                 let kept = [&metadata["uid"], &metadata["labels"], &metadata["annotations"], &object["spec"]];

@@ -3,23 +3,33 @@
 use std::time::Duration;
 
 use apinetlet::api::{apinet, source};
-use apinetlet::provider_id::NetworkId;
+use apinetlet::names::Kind;
+use apinetlet::origin::Origin;
+use apinetlet::provider_id::{InterfaceId, NetworkId};
 use e2e::program::Program;
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::environment::{
-    FLAVOR, TestEnv, create, create_with, delete, labels, patch, stable, wait, wait_gone,
+    TestEnv, create, create_with, delete, labels, of_each_flavor, patch, stable, wait, wait_gone,
 };
 
-#[tokio::test]
-async fn a_network_gets_its_id_and_is_deleted_after_its_counterpart() {
-    let (env, _apinetlet) = TestEnv::started().await;
+of_each_flavor!(
+    a_network_gets_its_id_and_is_deleted_after_its_counterpart,
+    a_virtual_ip_has_the_address_of_its_ip,
+    a_nat_gateway_waits_for_its_network_and_reports_its_addresses,
+    a_public_load_balancer_has_addresses_of_both_families_and_the_routing_of_its_targets,
+    an_internal_load_balancer_has_its_own_addresses_and_those_of_its_prefixes,
+    a_restart_in_sync_writes_nothing,
+);
+
+async fn a_network_gets_its_id_and_is_deleted_after_its_counterpart(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     let uid = env.network("net").await.uid().unwrap();
     let networks = env.source::<source::Network>();
     let network = wait(&networks, "net", "Available", |one| one.status.state == "Available").await;
     let counterpart = env.apinet::<apinet::Network>().get(&uid).await.unwrap();
-    let id = NetworkId::parse(FLAVOR, &network.spec.provider_id).unwrap();
+    let id = NetworkId::parse(env.flavor, &network.spec.provider_id).unwrap();
     let expected = NetworkId {
         namespace: env.apinet.clone(),
         name: uid.clone(),
@@ -28,18 +38,15 @@ async fn a_network_gets_its_id_and_is_deleted_after_its_counterpart() {
     };
     assert_eq!(id, expected);
     assert!(!id.id.is_empty());
-    let labels = labels(&counterpart);
-    assert_eq!(labels["apinetlet.ironcore.dev/network-uid"], uid);
-    assert_eq!(labels["apinetlet.ironcore.dev/network-namespace"], env.source);
-    assert_eq!(counterpart.annotations()["apinetlet.ironcore.dev/network-name"], "net");
+    let origin = Origin { uid: uid.clone(), namespace: env.source.clone(), name: "net".to_owned() };
+    assert_eq!(env.origin(Kind::Network, &counterpart), Some(origin));
     delete(&networks, "net").await;
     wait_gone(&networks, "net").await;
     assert!(env.apinet::<apinet::Network>().get_opt(&uid).await.unwrap().is_none(), "the source goes last");
 }
 
-#[tokio::test]
-async fn a_virtual_ip_has_the_address_of_its_ip() {
-    let (env, _apinetlet) = TestEnv::started().await;
+async fn a_virtual_ip_has_the_address_of_its_ip(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     let virtual_ips = env.source::<source::VirtualIp>();
     for (name, family) in [("v4", "IPv4"), ("v6", "IPv6")] {
         create(&virtual_ips, name, json!({ "type": "Public", "ipFamily": family })).await;
@@ -52,9 +59,8 @@ async fn a_virtual_ip_has_the_address_of_its_ip() {
     }
 }
 
-#[tokio::test]
-async fn a_nat_gateway_waits_for_its_network_and_reports_its_addresses() {
-    let (env, _apinetlet) = TestEnv::started().await;
+async fn a_nat_gateway_waits_for_its_network_and_reports_its_addresses(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     let gateways = env.source::<source::NatGateway>();
     let spec = json!({ "type": "Public", "ipFamily": "IPv4", "networkRef": { "name": "late" } });
     let gateway = create(&gateways, "nat", spec).await;
@@ -75,28 +81,24 @@ async fn a_nat_gateway_waits_for_its_network_and_reports_its_addresses() {
     wait_gone(&env.apinet::<apinet::NatGatewayAutoscaler>(), &uid).await;
 }
 
-#[tokio::test]
-async fn a_public_load_balancer_has_addresses_of_both_families_and_the_routing_of_its_targets() {
-    let (env, _apinetlet) = TestEnv::started().await;
+async fn a_public_load_balancer_has_addresses_of_both_families_and_the_routing_of_its_targets(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     env.network("net").await;
     let balancers = env.source::<source::LoadBalancer>();
     let spec = json!({
         "type": "Public", "ipFamilies": ["IPv4", "IPv6"], "networkRef": { "name": "net" },
         "ports": [{ "protocol": "TCP", "port": 80, "endPort": 90 }],
     });
-    let labelled = json!({ "labels": { "app": "web" } });
-    let uid = create_with(&balancers, "web", labelled, json!({ "spec": spec })).await.uid().unwrap();
+    let uid = create(&balancers, "web", spec).await.uid().unwrap();
     wait(&balancers, "web", "two addresses", |one| one.status.ips.len() == 2).await;
-    let counterparts = env.apinet::<apinet::LoadBalancer>();
-    let counterpart = counterparts.get(&uid).await.unwrap();
-    assert_eq!(labels(&counterpart)["app"], "web");
+    let counterpart = env.apinet::<apinet::LoadBalancer>().get(&uid).await.unwrap();
     let selector = counterpart.spec.selector.clone().unwrap().match_labels;
-    assert!(selector.keys().all(|key| key.starts_with("apinetlet.ironcore.dev/")), "{selector:?}");
+    assert!(selector.keys().all(|key| key.starts_with(env.flavor.names().origin)), "{selector:?}");
 
-    let destination = json!({
-        "ip": "192.168.0.1",
-        "targetRef": { "uid": "u", "name": "nic", "providerID": "ironcore-net://a/nic-1/node-1/i1" },
-    });
+    let [namespace, name, node, target] = ["a", "nic-1", "node-1", "i1"].map(str::to_owned);
+    let id = InterfaceId { namespace, name, node, uid: target }.display(env.flavor).to_string();
+    let destination =
+        json!({ "ip": "192.168.0.1", "targetRef": { "uid": "u", "name": "nic", "providerID": id } });
     let network = env.source::<source::Network>().get("net").await.unwrap();
     let routing = json!({
         "networkRef": { "name": "net", "uid": network.uid().unwrap() }, "destinations": [destination, { "ip": "192.168.0.2" }],
@@ -110,7 +112,23 @@ async fn a_public_load_balancer_has_addresses_of_both_families_and_the_routing_o
         ("i1", "nic-1", "node-1")
     );
     assert_eq!(routing.owner_references()[0].uid, counterpart.uid().unwrap());
+    delete(&balancers, "web").await;
+    wait_gone(&balancers, "web").await;
+    wait_gone(&routings, &uid).await;
+}
 
+/// onmetal-api-net has no policies that select by them.
+#[tokio::test]
+async fn labels_of_a_load_balancer_follow_the_source_object() {
+    let (env, _apinetlet) = TestEnv::started().await;
+    env.network("net").await;
+    let balancers = env.source::<source::LoadBalancer>();
+    let spec = json!({ "type": "Public", "ipFamilies": ["IPv4"], "networkRef": { "name": "net" } });
+    let labelled = json!({ "labels": { "app": "web" } });
+    let uid = create_with(&balancers, "web", labelled, json!({ "spec": spec })).await.uid().unwrap();
+    let counterparts = env.apinet::<apinet::LoadBalancer>();
+    let is_labelled = |one: &apinet::LoadBalancer| labels(one).get("app").is_some_and(|app| app == "web");
+    wait(&counterparts, &uid, "its label", is_labelled).await;
     // A label that the source object loses, and one of another program.
     patch(&counterparts, &uid, json!({ "metadata": { "labels": { "other": "x" } } })).await;
     patch(&balancers, "web", json!({ "metadata": { "labels": { "app": null, "tier": "edge" } } })).await;
@@ -120,14 +138,10 @@ async fn a_public_load_balancer_has_addresses_of_both_families_and_the_routing_o
     };
     let relabelled = wait(&counterparts, &uid, "other labels", is_relabelled).await;
     assert_eq!(labels(&relabelled)["other"], "x");
-    delete(&balancers, "web").await;
-    wait_gone(&balancers, "web").await;
-    wait_gone(&routings, &uid).await;
 }
 
-#[tokio::test]
-async fn an_internal_load_balancer_has_its_own_addresses_and_those_of_its_prefixes() {
-    let (env, _apinetlet) = TestEnv::started().await;
+async fn an_internal_load_balancer_has_its_own_addresses_and_those_of_its_prefixes(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     env.network("net").await;
     let balancers = env.source::<source::LoadBalancer>();
     let spec = json!({
@@ -139,9 +153,8 @@ async fn an_internal_load_balancer_has_its_own_addresses_and_those_of_its_prefix
 }
 
 /// A restart with nothing to do writes nothing.
-#[tokio::test]
-async fn a_restart_in_sync_writes_nothing() {
-    let (env, apinetlet) = TestEnv::started().await;
+async fn a_restart_in_sync_writes_nothing(env: TestEnv) {
+    let apinetlet = env.start(&[]).await;
     for number in 0..3 {
         env.network(&format!("net-{number}")).await;
     }

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use super::environment::{FLAVOR, TestEnv, create, delete, wait, wait_gone};
+use super::environment::{TestEnv, create, delete, wait, wait_gone};
 
 /// Half of the ports of an address, of which the first 1024 are reserved: there is one interface for each address.
 const PORTS: i32 = 32768;
@@ -80,7 +80,7 @@ async fn an_interface_beyond_the_limit_of_addresses_waits_until_another_one_goes
     }
     // The controller of ironcore-net counts what it would need, and what it has.
     let is_full = async || {
-        let gateways = env.list(FLAVOR.names().apinet, &env.apinet, "natgateways").await;
+        let gateways = env.list(env.flavor.names().apinet, &env.apinet, "natgateways").await;
         let gateway = gateways.iter().find(|one| one["metadata"]["name"] == uid.as_str());
         let status = |field: &str| gateway.map(|one| one["status"][field].clone()).unwrap_or_default();
         let counted = (status("requestedNATIPs"), status("usedNATIPs"));

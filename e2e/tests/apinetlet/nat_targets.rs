@@ -5,7 +5,7 @@ use e2e::wait::until;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::environment::{FLAVOR, TestEnv, create, delete, labels, patch, wait, wait_gone};
+use super::environment::{TestEnv, create, delete, labels, patch, wait, wait_gone};
 
 async fn create_gateway(env: &TestEnv, name: &str, family: &str) -> String {
     let gateways = env.source::<source::NatGateway>();
@@ -37,7 +37,7 @@ async fn a_second_gateway_of_a_network_takes_no_interface_of_the_first() {
     let second = create_gateway(&env, "second", "IPv4").await;
     // The controller of ironcore-net writes the table after it has claimed what is free.
     let is_reconciled = async || {
-        let tables = env.list(FLAVOR.names().apinet, &env.apinet, "nattables").await;
+        let tables = env.list(env.flavor.names().apinet, &env.apinet, "nattables").await;
         Ok(tables.iter().any(|table| table["metadata"]["name"] == second.as_str()).then_some(()))
     };
     until("the NAT table of the second gateway", is_reconciled).await.unwrap();

@@ -1,29 +1,33 @@
 //! NetworkInterfaces, with a stand-in for the MachinePool.
 
 use apinetlet::api::{apinet, source};
+use apinetlet::names::Kind;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::environment::{TestEnv, create, delete, labels, patch, wait, wait_gone};
+use super::environment::{TestEnv, create, delete, labels, of_each_flavor, patch, wait, wait_gone};
 
-#[tokio::test]
-async fn an_interface_is_claimed_and_its_state_reported() {
-    let (env, _apinetlet) = TestEnv::started().await;
+of_each_flavor!(
+    an_interface_is_claimed_and_its_state_reported,
+    a_virtual_ip_becomes_the_public_address_and_takes_the_interface_out_of_nat,
+    a_deleted_interface_releases_its_virtual_ip,
+    an_apinet_interface_belongs_to_one_source_interface_only,
+);
+
+async fn an_interface_is_claimed_and_its_state_reported(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     env.network("net").await;
     let sources = env.source::<source::NetworkInterface>();
     let prefixes = json!({ "prefixes": [{ "value": "10.2.0.0/24" }] });
     let uid = env.interface("nic", "10.0.0.5", prefixes).await.uid().unwrap();
-    patch(&sources, "nic", json!({ "metadata": { "labels": { "app": "web" } } })).await;
     let counterpart = env.attach("nic", "node-1").await;
     let name = counterpart.name_any();
     let apinets = env.apinet::<apinet::NetworkInterface>();
-    let is_claimed = |one: &apinet::NetworkInterface| {
-        labels(one).get("apinetlet.ironcore.dev/networkinterface-uid") == Some(&uid)
-    };
+    let origin = |one: &apinet::NetworkInterface| env.origin(Kind::NetworkInterface, one);
+    let is_claimed =
+        |one: &apinet::NetworkInterface| origin(one).is_some_and(|of| of.uid == uid && of.name == "nic");
     let claimed = wait(&apinets, &name, "a claim", is_claimed).await;
     assert_eq!(claimed.spec.prefixes, ["10.2.0.0/24"]);
-    assert_eq!(labels(&claimed)["app"], "web");
-    assert_eq!(claimed.annotations()["apinetlet.ironcore.dev/networkinterface-name"], "nic");
     env.set_state(&counterpart, "Ready").await;
     let ready = wait(&sources, "nic", "Available", |one| one.status.state == "Available").await;
     assert_eq!(
@@ -31,14 +35,6 @@ async fn an_interface_is_claimed_and_its_state_reported() {
         (&["10.0.0.5".to_owned()][..], &["10.2.0.0/24".to_owned()][..])
     );
     assert!(ready.status.last_state_transition_time.is_some());
-
-    // Labels follow the source object.
-    patch(&sources, "nic", json!({ "metadata": { "labels": { "app": null, "tier": "db" } } })).await;
-    let follows = |one: &apinet::NetworkInterface| {
-        let labels = labels(one);
-        labels.get("tier").is_some_and(|tier| tier == "db") && !labels.contains_key("app")
-    };
-    wait(&apinets, &name, "the new labels", follows).await;
 
     // The apinet object is the MachinePool's: it stays.
     delete(&sources, "nic").await;
@@ -48,9 +44,31 @@ async fn an_interface_is_claimed_and_its_state_reported() {
     assert_eq!(released.spec.prefixes, [""; 0]);
 }
 
+/// onmetal-api-net has no policies that select by them.
 #[tokio::test]
-async fn a_virtual_ip_becomes_the_public_address_and_takes_the_interface_out_of_nat() {
+async fn labels_of_an_interface_follow_the_source_object_until_it_is_released() {
     let (env, _apinetlet) = TestEnv::started().await;
+    env.network("net").await;
+    let sources = env.source::<source::NetworkInterface>();
+    env.interface("nic", "10.0.0.5", json!({})).await;
+    patch(&sources, "nic", json!({ "metadata": { "labels": { "app": "web" } } })).await;
+    let name = env.attach("nic", "node-1").await.name_any();
+    let apinets = env.apinet::<apinet::NetworkInterface>();
+    let is_labelled = |one: &apinet::NetworkInterface| labels(one).get("app").is_some_and(|app| app == "web");
+    wait(&apinets, &name, "its label", is_labelled).await;
+    patch(&sources, "nic", json!({ "metadata": { "labels": { "app": null, "tier": "db" } } })).await;
+    let follows = |one: &apinet::NetworkInterface| {
+        let labels = labels(one);
+        labels.get("tier").is_some_and(|tier| tier == "db") && !labels.contains_key("app")
+    };
+    wait(&apinets, &name, "the new labels", follows).await;
+    delete(&sources, "nic").await;
+    wait_gone(&sources, "nic").await;
+    assert_eq!(labels(&apinets.get(&name).await.unwrap()), Default::default());
+}
+
+async fn a_virtual_ip_becomes_the_public_address_and_takes_the_interface_out_of_nat(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     env.network("net").await;
     let spec = json!({ "type": "Public", "ipFamily": "IPv4" });
     let virtual_ips = env.source::<source::VirtualIp>();
@@ -84,9 +102,8 @@ async fn a_virtual_ip_becomes_the_public_address_and_takes_the_interface_out_of_
     wait(&sources, "nic", "no public address", |one| one.status.virtual_ip.is_none()).await;
 }
 
-#[tokio::test]
-async fn a_deleted_interface_releases_its_virtual_ip() {
-    let (env, _apinetlet) = TestEnv::started().await;
+async fn a_deleted_interface_releases_its_virtual_ip(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     env.network("net").await;
     let virtual_ips = env.source::<source::VirtualIp>();
     create(&virtual_ips, "vip", json!({ "type": "Public", "ipFamily": "IPv4" })).await;
@@ -102,16 +119,14 @@ async fn a_deleted_interface_releases_its_virtual_ip() {
     assert_eq!(virtual_ips.get("vip").await.unwrap().spec.target_ref, None);
 }
 
-#[tokio::test]
-async fn an_apinet_interface_belongs_to_one_source_interface_only() {
-    let (env, _apinetlet) = TestEnv::started().await;
+async fn an_apinet_interface_belongs_to_one_source_interface_only(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
     env.network("net").await;
     let first = env.interface("first", "10.0.0.8", json!({})).await.uid().unwrap();
     let name = env.attach("first", "node-1").await.name_any();
     let apinets = env.apinet::<apinet::NetworkInterface>();
-    let holder = |one: &apinet::NetworkInterface| {
-        labels(one).get("apinetlet.ironcore.dev/networkinterface-uid").cloned()
-    };
+    let holder =
+        |one: &apinet::NetworkInterface| env.origin(Kind::NetworkInterface, one).map(|origin| origin.uid);
     wait(&apinets, &name, "a claim", |one| holder(one).as_ref() == Some(&first)).await;
     let sources = env.source::<source::NetworkInterface>();
     let id = sources.get("first").await.unwrap().spec.provider_id;

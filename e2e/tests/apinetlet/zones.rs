@@ -11,17 +11,17 @@ use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::environment::{FLAVOR, TestEnv, create, delete, wait_gone};
+use super::environment::{TestEnv, create, delete, wait_gone};
 
 fn nodes(env: &TestEnv) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk(FLAVOR.names().apinet, "v1alpha1", "Node");
+    let kind = GroupVersionKind::gvk(env.flavor.names().apinet, "v1alpha1", "Node");
     Api::all_with(env.client.clone(), &ApiResource::from_gvk_with_plural(&kind, "nodes"))
 }
 
 async fn create_node(env: &TestEnv, name: &str, zone: &str) {
     let node = json!({
-        "apiVersion": format!("{}/v1alpha1", FLAVOR.names().apinet), "kind": "Node",
-        "metadata": { "name": name, "labels": { FLAVOR.names().zone: zone } },
+        "apiVersion": format!("{}/v1alpha1", env.flavor.names().apinet), "kind": "Node",
+        "metadata": { "name": name, "labels": { env.flavor.names().zone: zone } },
     });
     let node = serde_json::from_value(node).unwrap();
     nodes(env).create(&PostParams::default(), &node).await.unwrap();
@@ -30,7 +30,7 @@ async fn create_node(env: &TestEnv, name: &str, zone: &str) {
 /// The Instances of a load balancer: the Node of each one that is scheduled, and the names of the others.
 async fn instances(env: &TestEnv, balancer: &str) -> (Vec<String>, Vec<String>) {
     let (mut scheduled, mut unscheduled) = (Vec::new(), Vec::new());
-    for instance in env.list(FLAVOR.names().apinet, &env.apinet, "instances").await {
+    for instance in env.list(env.flavor.names().apinet, &env.apinet, "instances").await {
         let labels = &instance["metadata"]["labels"];
         if labels["apinetlet.ironcore.dev/loadbalancer-uid"] == balancer {
             match instance["spec"]["nodeRef"]["name"].as_str() {
@@ -88,7 +88,7 @@ async fn the_instances_of_each_load_balancer_are_in_different_zones() {
         wait_gone(&balancers, name).await;
     }
     let left = async || {
-        let left: Vec<Value> = env.list(FLAVOR.names().apinet, &env.apinet, "instances").await;
+        let left: Vec<Value> = env.list(env.flavor.names().apinet, &env.apinet, "instances").await;
         Ok(left.is_empty().then_some(()))
     };
     until("the end of the Instances", left).await.unwrap();

@@ -16,7 +16,14 @@ use serde_json::{Value, json};
 const CONTROLLERS: [(&str, &[&str]); 5] = [
     (
         "apinetlet",
-        &["ha/apinetlet", "networkpolicy/apinetlet", "monitoring/apinetlet", "otlp", "apinetlet-kubeconfig"],
+        &[
+            "ha/apinetlet",
+            "networkpolicy/apinetlet",
+            "monitoring/apinetlet",
+            "otlp",
+            "apinetlet-kubeconfig",
+            "apinetlet-onmetal",
+        ],
     ),
     (
         "deorbiter",
@@ -245,6 +252,11 @@ fn leases_config_maps_and_secrets_in_roles_keep_their_names() {
                 role["rules"].as_array().unwrap().iter().filter(|rule| rule["resourceNames"].is_array())
             {
                 let expected = match (controller, rule["resources"][0].as_str().unwrap()) {
+                    ("apinetlet", "leases")
+                        if rendering.overlay.components.contains(&"apinetlet-onmetal") =>
+                    {
+                        Flavor::Onmetal.names().lease
+                    }
                     ("apinetlet", "leases") => Flavor::Ironcore.names().lease,
                     ("apinetlet", "configmaps") => CONFIG_MAP,
                     ("apinetlet", _) => "apinet-kubeconfig",

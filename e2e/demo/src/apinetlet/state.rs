@@ -3,8 +3,8 @@
 use anyhow::Result;
 use apinetlet::api::network_policy::{NetworkPolicy, NetworkPolicyRule, SourceNetworkPolicy};
 use apinetlet::api::{ApiNetKind, SourceKind, apinet, source};
+use apinetlet::names::Flavor;
 use apinetlet::provider_id::{InterfaceId, NetworkId};
-use e2e::machine_pool::FLAVOR;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 
@@ -107,11 +107,11 @@ fn uid<K: SourceKind>(object: &K) -> String {
 }
 
 fn provider(interface: &source::NetworkInterface) -> String {
-    InterfaceId::parse(FLAVOR, &interface.spec.provider_id).map(|id| id.name).unwrap_or_default()
+    InterfaceId::parse(Flavor::Ironcore, &interface.spec.provider_id).map(|id| id.name).unwrap_or_default()
 }
 
 fn network(network: &source::Network) -> String {
-    let id = NetworkId::parse(FLAVOR, &network.spec.provider_id).map(|id| id.id);
+    let id = NetworkId::parse(Flavor::Ironcore, &network.spec.provider_id).map(|id| id.id);
     format!("{} ID {}", network.status.state, id.unwrap_or_default())
 }
 
