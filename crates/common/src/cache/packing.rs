@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What the store has of one object.
+/// One object in the store.
 pub(super) enum Kept<K> {
     Object(Arc<K>),
     Json(Arc<[u8]>),

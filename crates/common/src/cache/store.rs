@@ -53,7 +53,7 @@ pub(super) struct Replaced<K> {
 }
 
 impl<K: Resource> Replaced<K> {
-    /// What handlers get: a recreated object is two changes.
+    /// The changes that handlers get: a recreated object is two.
     pub fn changes(self, packing: Packing<K>) -> impl Iterator<Item = Change<K>> {
         let open = |kept: Option<Kept<K>>| packing.open(&kept?);
         let changes = match (open(self.old), open(self.new)) {
