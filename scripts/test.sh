@@ -11,8 +11,8 @@
 #   fuzz                each fuzz target for seconds, the same inputs each time
 #   cgroup2             a node on a stock kernel
 #
-#   THREADS=N           integration tests at a time. They wait most of the time, and what is scarce has a semaphore: 24, but 8 of the
-#                       step `full`, whose sweeps, nodes and clouds keep a machine busy each
+#   THREADS=N           integration tests at a time. The default is 24, because they wait most of the time, and what is scarce has a
+#                       semaphore. In `full` it is 8, because its sweeps, nodes and clouds use the processors all the time
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

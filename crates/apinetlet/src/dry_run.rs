@@ -49,7 +49,7 @@ pub async fn run(
 async fn add<M: Mapping>(apply: &Apply, plan: &mut Plan) -> Result<(), Error> {
     let Apply { config, caches, .. } = apply;
     let Some(cache) = M::sources(caches) else { return Ok(()) };
-    for object in cache.keys().iter().filter_map(|key| cache.get(key)) {
+    for object in cache.objects() {
         let Plan { steps, problems } = M::plan(config, caches, std::sync::Arc::unwrap_or_clone(object));
         plan.steps.extend(steps);
         plan.problems.extend(problems);

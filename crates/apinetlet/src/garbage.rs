@@ -213,7 +213,7 @@ pub fn foreign(config: &Config, caches: &Caches) -> Option<(String, String)> {
 
 fn foreign_of<K: ApiNetKind>(config: &Config, kind: &str, cache: &Cache<K>) -> Option<(String, String)> {
     let label = config.flavor.source_cluster_label();
-    cache.keys().iter().filter_map(|key| cache.get(key)).find_map(|one| {
+    cache.objects().find_map(|one| {
         let mark = one.meta().labels.as_ref()?.get(&label)?;
         let is_foreign = Some(mark) != config.source_cluster.as_ref();
         is_foreign

@@ -335,10 +335,15 @@ impl<K: Resource + Clone + Send + Sync + 'static> Cache<K> {
         self.shared.store().get(key)
     }
 
-    /// All objects, in no particular order. [`Cache::keys`] is less memory where the objects are [packed](Builder::packed).
+    /// All objects, in no particular order. [`Cache::objects`] needs less memory where they are [packed](Builder::packed).
     #[must_use]
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.keys().iter().filter_map(|key| self.get(key)).collect()
+        self.objects().collect()
+    }
+
+    /// The same, decoded one after the other. An object that is gone before its turn is left out.
+    pub fn objects(&self) -> impl Iterator<Item = Arc<K>> {
+        self.keys().into_iter().filter_map(|key| self.get(&key))
     }
 
     /// The keys of all objects, in no particular order.
@@ -406,7 +411,7 @@ impl<K: Resource + Clone + Send + Sync + 'static> Cache<K> {
     /// subscribe to it. It stays until the cache is dropped; so it must not own a clone of this cache.
     pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         let mut handlers = self.shared.handlers();
-        self.keys().iter().filter_map(|key| self.get(key)).for_each(|object| handler(&Change::Added(object)));
+        self.objects().for_each(|object| handler(&Change::Added(object)));
         handlers.push(Box::new(handler));
     }
 }

@@ -102,7 +102,8 @@ impl TestEnv {
         let control_plane = ControlPlane::shared("onmetal").await.unwrap();
         onmetal::define(&control_plane).await.unwrap();
         let apinet = control_plane.namespace("apinet").await.unwrap();
-        tokio::spawn(onmetal::allocate(control_plane.client(), apinet.clone()));
+        let allocator = onmetal::allocate(control_plane.client(), apinet.clone());
+        tokio::spawn(async move { allocator.await.unwrap() });
         TestEnv::at(Flavor::Onmetal, control_plane, Arc::new(()), Permissions::OwnOnmetal, apinet).await
     }
 

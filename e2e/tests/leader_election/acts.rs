@@ -16,7 +16,7 @@ use crate::leader_election::processes::{Replica, pair};
 
 /// Duels at a time: they mostly wait for leases to run out.
 const AT_ONCE: usize = 5;
-/// Attempts at a scenario whose leader may lose its lease too early.
+/// How often a duel is repeated at most, because its leader lost its lease before the fault.
 const DUELS: usize = 5;
 /// Short, with room for a busy machine: no lease is lost but by the fault.
 const STURDY: Times = Times(8_000, 5_000, 500);
@@ -112,7 +112,7 @@ fn acts(replica: &Replica) -> Vec<Recorded> {
     acts.retain(|call| {
         let aside =
             call.kube().is_some_and(|request| matches!(request.resource.as_str(), "leases" | "events"));
-        !aside && call.upstream_status.is_some_and(|status| status < 300)
+        !aside && call.is_accepted()
     });
     acts
 }
@@ -223,7 +223,7 @@ enum Sleep {
     After(Duration),
 }
 
-/// A duel whose first replica sleeps. On a busy machine it may lose its lease before its nth write: then there is another duel.
+/// A duel whose first replica sleeps. If the replica loses its lease before its nth write, as on a busy machine, the duel is repeated.
 async fn with_sleeper(sleep: Sleep, name: &str) -> Duel {
     for _ in 0..DUELS {
         let duel = Duel::begin(STURDY).await;

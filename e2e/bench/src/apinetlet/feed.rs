@@ -1,6 +1,6 @@
 //! A stand-in for the API servers of both clusters with more interfaces than an etcd takes in the time of a bench. It streams the
-//! interfaces of a formula, all of them mapped already, and all other kinds are empty. It takes one write: the status of a source
-//! interface, which must have the version that is current.
+//! interfaces of a formula, all of them mapped already, and all other kinds are empty. It accepts one write, the status of a source
+//! interface, and does not compare its resourceVersion.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
