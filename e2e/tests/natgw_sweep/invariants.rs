@@ -35,6 +35,8 @@ const WRITES: u64 = 150;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
     Succeeds,
+    /// It ends when the default route points to another machine.
+    SucceedsAfterMove,
     /// At once.
     Fails,
     /// It never ends.
@@ -169,7 +171,8 @@ impl InvariantChecker {
         let violation =
             self.machines().start(&gateway.name, &name, kind, route, |other| runs(gateway, other));
         self.report(violation);
-        let sets_up = (kind == "setup" && script == Script::Succeeds).then(|| ip.to_owned());
+        let succeeds = matches!(script, Script::Succeeds | Script::SucceedsAfterMove);
+        let sets_up = (kind == "setup" && succeeds).then(|| ip.to_owned());
         let (checker, gateway) = (self.clone(), Arc::downgrade(gateway));
         tokio::spawn(async move {
             checker.check(Moment::Any).await;
@@ -177,6 +180,9 @@ impl InvariantChecker {
                 return;
             }
             tokio::time::sleep(WORK).await;
+            while script == Script::SucceedsAfterMove && !checker.route_is_elsewhere(&gateway) {
+                tokio::time::sleep(WORK).await;
+            }
             let Some(gateway) = gateway.upgrade() else { return };
             // A pod that was deleted meanwhile has set up nothing for sure.
             let sets_up = sets_up.filter(|_| runs(&gateway, &name));
@@ -190,6 +196,12 @@ impl InvariantChecker {
             drop(gateway);
             checker.check(Moment::Any).await;
         });
+    }
+
+    /// Whether the default route points to another machine; also true after the end of the environment.
+    fn route_is_elsewhere(&self, gateway: &Weak<Gateway>) -> bool {
+        let (Some(env), Some(gateway)) = (self.0.env.upgrade(), gateway.upgrade()) else { return true };
+        env.hetzner.default_gateway(env.network).is_some_and(|next_hop| next_hop != gateway.private_ip)
     }
 
     /// Restarts a machine: its kernel is new before the kubelet reports it.
