@@ -12,15 +12,16 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::{
-    Client,
+    Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind},
     client::Body,
+    core::PartialObjectMeta,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::*;
-use crate::k8s::Node;
+use super::{store::Index, *};
+use crate::{k8s::Node, metrics::Metrics, readiness::Readiness};
 
 /// The response to one request.
 enum Reply {
