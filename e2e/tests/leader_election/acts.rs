@@ -223,7 +223,7 @@ enum Sleep {
     After(Duration),
 }
 
-/// A duel whose first replica sleeps. If the replica loses its lease before its nth write, as on a busy machine, the duel is repeated.
+/// A duel whose first replica is stopped (SIGSTOP). If it loses its Lease before its nth write, as on a busy machine, the duel is repeated.
 async fn with_sleeper(sleep: Sleep, name: &str) -> Duel {
     for _ in 0..DUELS {
         let duel = Duel::begin(STURDY).await;

@@ -167,23 +167,25 @@ impl InvariantChecker {
         let runs = |gateway: &Gateway, name: &str| {
             gateway.node.pods().iter().any(|pod| pod.name_any() == name && script_runs(pod))
         };
-        let route = self.0.env.upgrade().and_then(|env| env.hetzner.default_gateway(env.network));
+        let route = self.route();
         let violation =
             self.machines().start(&gateway.name, &name, kind, route, |other| runs(gateway, other));
         self.report(violation);
-        let succeeds = matches!(script, Script::Succeeds | Script::SucceedsAfterMove);
-        let sets_up = (kind == "setup" && succeeds).then(|| ip.to_owned());
+        let sets_up = (kind == "setup" && script != Script::Fails).then(|| ip.to_owned());
         let (checker, gateway) = (self.clone(), Arc::downgrade(gateway));
         tokio::spawn(async move {
             checker.check(Moment::Any).await;
             if script == Script::Hangs {
                 return;
             }
-            tokio::time::sleep(WORK).await;
-            while script == Script::SucceedsAfterMove && !checker.route_is_elsewhere(&gateway) {
+            let gateway = loop {
                 tokio::time::sleep(WORK).await;
-            }
-            let Some(gateway) = gateway.upgrade() else { return };
+                let Some(gateway) = gateway.upgrade() else { return };
+                let has_moved = || checker.route().is_some_and(|next_hop| next_hop != gateway.private_ip);
+                if script != Script::SucceedsAfterMove || has_moved() {
+                    break gateway;
+                }
+            };
             // A pod that was deleted meanwhile has set up nothing for sure.
             let sets_up = sets_up.filter(|_| runs(&gateway, &name));
             checker.machines().change(&gateway.name, |machine| {
@@ -198,10 +200,9 @@ impl InvariantChecker {
         });
     }
 
-    /// Whether the default route points to another machine; also true after the end of the environment.
-    fn route_is_elsewhere(&self, gateway: &Weak<Gateway>) -> bool {
-        let (Some(env), Some(gateway)) = (self.0.env.upgrade(), gateway.upgrade()) else { return true };
-        env.hetzner.default_gateway(env.network).is_some_and(|next_hop| next_hop != gateway.private_ip)
+    /// The next hop of the default route.
+    fn route(&self) -> Option<Ipv4Addr> {
+        self.0.env.upgrade().and_then(|env| env.hetzner.default_gateway(env.network))
     }
 
     /// Restarts a machine: its kernel is new before the kubelet reports it.
