@@ -12,6 +12,7 @@ mod nat_scaling;
 mod nat_targets;
 mod network_interface;
 mod outage;
+pub mod permissions;
 mod policy;
 mod prefixes;
 mod rights;

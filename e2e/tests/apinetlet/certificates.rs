@@ -16,7 +16,8 @@ use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::environment::{TestEnv, upstream_rules, wait};
+use super::environment::{TestEnv, wait};
+use super::permissions::upstream_rules;
 
 const PLUGINS: &str = "networking.ironcore.dev:system:networkplugins";
 const APINETLETS: &str = "apinet.ironcore.dev:system:apinetlets";

@@ -6,7 +6,8 @@ use apinetlet::api::source;
 use e2e::ironcore::Ironcore;
 use serde_json::json;
 
-use super::environment::{Permissions, TestEnv, create, delete, wait, wait_gone};
+use super::environment::{TestEnv, create, delete, wait, wait_gone};
+use super::permissions::Permissions;
 
 /// ironcore-net allocates the first and the last address of a prefix too, so there are four.
 const PREFIXES: [&str; 2] = ["192.0.2.0/30", "fdef:273d:a18c:ca26::/64"];

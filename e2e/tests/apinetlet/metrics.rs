@@ -6,7 +6,8 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::environment::{TestEnv, upstream_rules};
+use super::environment::TestEnv;
+use super::permissions::upstream_rules;
 
 /// Gives the rules of a file of upstream's manifests to a subject, in the whole cluster.
 async fn grant(env: &TestEnv, name: &str, file: &str, subject: Value) {

@@ -15,9 +15,8 @@ use kube::{Api, ResourceExt as _};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::environment::{
-    Permissions, TestEnv, apinet_rights, delete, labels, patch, ready, source_rights, wait, wait_gone,
-};
+use super::environment::{TestEnv, delete, labels, patch, ready, wait, wait_gone};
+use super::permissions::{Permissions, apinet_rights, source_rights};
 
 /// Apinet objects that exist only together with their source object.
 const COUNTERPARTS: [&str; 4] = ["networks", "loadbalancers", "natgateways", "networkpolicies"];

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::apinetlet::environment::Permissions;
+use crate::apinetlet::permissions::Permissions;
 
 /// Of upstream's manifests.
 const NAMESPACE: &str = "apinetlet-system";
