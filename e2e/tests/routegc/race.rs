@@ -19,18 +19,26 @@ const IN_FLIGHT: usize = 2;
 /// Waits for one reconciliation: on a busy machine each of its dozen requests is queued.
 const WAITS: usize = 5;
 
+/// Limits of all writers.
+struct Limits {
+    in_flight: Semaphore,
+    /// Each reconciliation adds one round for each writer: without this limit the writers alone would use a processor for hours.
+    rounds: Semaphore,
+}
+
 /// A writer like the cloud controller manager. Its routes have a valid next hop, inside and outside of the pod network.
 async fn write(
     project: Project,
     writer: usize,
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
-    permits: Arc<Semaphore>,
+    limits: Arc<Limits>,
 ) -> BTreeSet<String> {
     let mut mine = BTreeSet::new();
     let mut round = 0_usize;
     while !stop.load(Ordering::Relaxed) || round % 2 == 1 {
-        let _permit = permits.acquire().await.unwrap();
+        limits.rounds.acquire().await.unwrap().forget();
+        let _permit = limits.in_flight.acquire().await.unwrap();
         for each in 0..EACH {
             let net = if each == 0 { 244 } else { 99 };
             let destination = format!("10.{net}.{}.0/24", 100 + writer * 8 + (round / 2) % 8);
@@ -60,10 +68,10 @@ async fn eight_writers_lose_nothing() {
     env.node(1).await.unwrap();
     env.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let permits = Arc::new(Semaphore::new(IN_FLIGHT));
+    let limits = Arc::new(Limits { in_flight: Semaphore::new(IN_FLIGHT), rounds: Semaphore::new(0) });
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
-            tokio::spawn(write(env.project.clone(), writer, stop.clone(), done.clone(), permits.clone()))
+            tokio::spawn(write(env.project.clone(), writer, stop.clone(), done.clone(), limits.clone()))
         })
         .collect();
     let routegc = env.routegc().unwrap().start().unwrap();
@@ -72,6 +80,7 @@ async fn eight_writers_lose_nothing() {
         let number = u8::try_from(2 + index % 60).unwrap();
         let orphan = format!("10.244.{number}.{}/32", index / 60);
         env.project.add_routes(&[(&orphan, "10.7.9.9")]).await.unwrap();
+        limits.rounds.add_permits(WRITERS);
         // A new annotation triggers a reconciliation.
         env.allow("prod", &format!("reconcile-{index}")).await.unwrap();
         let mut gone = Ok(());
@@ -98,6 +107,8 @@ async fn eight_writers_lose_nothing() {
         }
     }
     stop.store(true, Ordering::Relaxed);
+    // A writer that waits for its next round adds routes once more, and removes them.
+    limits.rounds.add_permits(2 * WRITERS);
     let mut kept = BTreeSet::from(["10.244.1.0/24".to_owned()]);
     for writer in writers {
         kept.extend(writer.await.unwrap());
