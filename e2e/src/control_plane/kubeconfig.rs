@@ -1,12 +1,16 @@
 //! Kubeconfig files: written for users of the control plane, and read for what a proxy needs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use hyper_util::rt::TokioExecutor;
 use k8s_openapi::ByteString;
+use kube::client::ConfigExt as _;
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use tower::{BoxError, ServiceBuilder};
 
 use super::pki::Identity;
 
@@ -32,9 +36,22 @@ pub(super) fn certificate_user(identity: &Identity) -> Value {
     json!({ "client-certificate": identity.certificate, "client-key": identity.key })
 }
 
+/// How long an idle connection is used again. kube's client and kube-apiserver keep it for the same 90 s: a request that is sent when the
+/// server closes the connection fails, and a sweep of an hour meets this moment.
+const IDLE: Duration = Duration::from_secs(30);
+
 /// A client of that kubeconfig, without kube's retries, so that a test sees each response.
 pub(super) async fn client(path: &Path) -> Result<Client> {
-    Ok(Client::try_from(config(path).await?)?)
+    let config = config(path).await?;
+    let connections = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .build(config.rustls_https_connector()?);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace))
 }
 
 /// The URL of its API server.

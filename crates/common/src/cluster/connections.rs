@@ -40,6 +40,10 @@ impl fmt::Debug for Connections {
     }
 }
 
+/// How long an idle connection is used again. kube-apiserver closes it after 90 s (`IdleTimeout` of its `http.Server`), hyper's default: a
+/// request that is sent at this moment fails.
+const IDLE: Duration = Duration::from_secs(60);
+
 /// The connector's type has no name.
 trait Pool: Send + Sync {
     fn request(&self, request: Request<Body>) -> ResponseFuture;
@@ -97,7 +101,7 @@ fn pool(config: &Config) -> Result<Arc<dyn Pool>, ConfigError> {
     let connector = config
         .rustls_https_connector_with_connector(proxy.connector(connector))
         .map_err(|error| ConfigError(error.to_string()))?;
-    Ok(Arc::new(Client::builder(TokioExecutor::new()).build::<_, Body>(connector)))
+    Ok(Arc::new(Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE).build::<_, Body>(connector)))
 }
 
 impl Service<Request<Body>> for Connections {
