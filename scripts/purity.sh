@@ -3,7 +3,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-if git ls-files 'crates/*/src/plan.rs' 'crates/*/src/plan/*.rs' 'crates/*/src/observe/snapshot.rs' 'crates/common/src/leader/machine.rs' \
+if git ls-files 'crates/*/src/plan.rs' 'crates/*/src/plan/*.rs' 'crates/*/src/observe/snapshot.rs' \
+  'crates/cgw-controller/src/api/*.rs' 'crates/cgw-controller/src/*/plan.rs' 'crates/cgw-controller/src/*/plan/*.rs' \
+  'crates/cgw-controller/src/agent/*/plan.rs' 'crates/cgw-controller/src/agent/*/plan/*.rs' 'crates/common/src/leader/machine.rs' \
   'crates/common/src/routes/plan.rs' 'crates/common/src/routes/plan/*.rs' 'crates/common/src/routes/snapshot.rs' \
   'crates/*/src/trigger/plan.rs' 'crates/*/src/trigger/plan/*.rs' 'crates/*/src/trigger/snapshot.rs' |
   xargs grep -nE '\b(kube|tokio|hyper|ureq|libc)::|crate::(sys|apply)::|netlink::socket|SystemTime|Instant::now|Timestamp::now|std::(net::Tcp|fs|process|thread)'; then

@@ -86,7 +86,12 @@ pub fn in_force(command: &Command, matches: &ArgMatches) -> BTreeMap<String, Str
         )
     };
     let flags = command.get_arguments().filter(|flag| !prints(flag));
-    flags.filter_map(|flag| Some((flag.get_long()?.to_owned(), shown(flag)))).collect()
+    let own: BTreeMap<_, _> =
+        flags.filter_map(|flag| Some((flag.get_long()?.to_owned(), shown(flag)))).collect();
+    let Some((name, matches)) = matches.subcommand() else { return own };
+    let mut all = command.find_subcommand(name).map_or_else(BTreeMap::new, |command| in_force(command, matches));
+    all.extend(own);
+    all
 }
 
 /// All of them. `#[command(flatten)]` it into the program's own arguments.
@@ -261,6 +266,21 @@ pub struct LeaderArgs {
     /// Namespace of the Lease; --namespace where this is not given
     #[arg(long, env = "PERIMETER_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAME")]
     pub leader_elect_resource_namespace: Option<String>,
+}
+
+impl LeaderArgs {
+    /// No election, for a program whose replicas are all active and that has no flags for it.
+    #[must_use]
+    pub fn disabled() -> LeaderArgs {
+        LeaderArgs {
+            leader_elect: false,
+            leader_elect_lease_duration: Duration::from_secs(15),
+            leader_elect_renew_deadline: Duration::from_secs(10),
+            leader_elect_retry_period: Duration::from_secs(2),
+            leader_elect_resource_name: None,
+            leader_elect_resource_namespace: None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,294 @@
+//! Entries of the three stores. Each entry is one annotation of a store Service, so writers of different entries never conflict.
+
+use std::{collections::BTreeMap, fmt, net::{IpAddr, SocketAddr}};
+
+use serde::{Deserialize, Serialize};
+
+use super::address::{ParseError, TunId, Vip, VipRange, ip_of_key, key_of_ip};
+use crate::names::{BIND_PREFIX, HOST_PREFIX, PROVIDER_PREFIX};
+
+/// The most bytes of all annotations of an object (`TotalAnnotationSizeLimitB` in k8s.io/apimachinery/pkg/api/validation).
+pub const ANNOTATIONS_MAX: usize = 256 * 1024;
+
+/// Version of the entries' format. Entries of another version are not read and not removed.
+const VERSION: u8 = 1;
+
+/// Entry of the store `hosts`: a keeper that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// 1.
+    pub v: u8,
+    /// Main address of the node.
+    pub ip: IpAddr,
+    /// Port of the status server.
+    pub port: u16,
+    /// Name of the Node.
+    pub node: String,
+    /// Virtual router ID (VRRP).
+    pub vrid: u8,
+    /// VIPs of the virtual router.
+    pub vips: Vec<VipRange>,
+    /// Unique for each start of the keeper, so that the entry of a predecessor is not removed by mistake.
+    pub boot: String,
+}
+
+impl Host {
+    /// The only version.
+    pub const VERSION: u8 = VERSION;
+
+    /// Key of the annotation.
+    #[must_use]
+    pub fn key(&self) -> String {
+        Host::key_of(SocketAddr::new(self.ip, self.port))
+    }
+
+    /// Key of the annotation for a status server's address.
+    #[must_use]
+    pub fn key_of(status: SocketAddr) -> String {
+        format!("{HOST_PREFIX}{}-{}", key_of_ip(status.ip()), status.port())
+    }
+
+    /// Address of the status server.
+    #[must_use]
+    pub fn status(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port)
+    }
+
+    /// Whether this virtual router serves the VIP.
+    #[must_use]
+    pub fn serves(&self, vip: Vip) -> bool {
+        self.vips.iter().any(|range| range.contains(vip))
+    }
+}
+
+/// Entry of the store `binds`: the first binding of a VIP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// 1.
+    pub v: u8,
+    /// A whole namespace, or one Service.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// The binding's number.
+    #[serde(rename = "tunId")]
+    pub tun_id: TunId,
+}
+
+/// The object that a VIP is bound to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "scope", rename_all = "lowercase")]
+pub enum Owner {
+    /// Every Service of the namespace may join.
+    Namespace {
+        /// Its name.
+        namespace: String,
+    },
+    /// Only this Service.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        service: String,
+    },
+}
+
+impl Owner {
+    /// The namespace, in both cases.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        let (Owner::Namespace { namespace } | Owner::Service { namespace, .. }) = self;
+        namespace
+    }
+
+    /// Whether the Service may carry the VIP.
+    #[must_use]
+    pub fn admits(&self, in_namespace: &str, name: &str) -> bool {
+        match self {
+            Owner::Namespace { namespace } => namespace == in_namespace,
+            Owner::Service { namespace, service } => namespace == in_namespace && service == name,
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Namespace { namespace } => write!(f, "namespace {namespace}"),
+            Owner::Service { namespace, service } => write!(f, "Service {namespace}/{service}"),
+        }
+    }
+}
+
+impl Bind {
+    /// The only version.
+    pub const VERSION: u8 = VERSION;
+
+    /// Key of the annotation.
+    #[must_use]
+    pub fn key(vip: Vip) -> String {
+        format!("{BIND_PREFIX}{}", vip.key())
+    }
+}
+
+/// Entry of the store `providers`: the status servers that serve a VIP. A cache of `hosts`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provider {
+    /// 1.
+    pub v: u8,
+    /// Addresses of the status servers, sorted.
+    pub endpoints: Vec<SocketAddr>,
+    /// `resourceVersion` of the store `hosts` that this was made from.
+    #[serde(rename = "hostsVersion")]
+    pub hosts_version: String,
+}
+
+impl Provider {
+    /// The only version.
+    pub const VERSION: u8 = VERSION;
+
+    /// Key of the annotation.
+    #[must_use]
+    pub fn key(vip: Vip) -> String {
+        format!("{PROVIDER_PREFIX}{}", vip.key())
+    }
+}
+
+/// Why an annotation of a store is no entry. The entry is reported and has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// The key has the store's prefix, but not its format.
+    #[error("annotation {key}: {error}")]
+    Key {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        error: ParseError,
+    },
+    /// The value is no JSON of this format.
+    #[error("annotation {key}: {error}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        error: String,
+    },
+}
+
+type Annotations = BTreeMap<String, String>;
+
+fn entries<'a, T: serde::de::DeserializeOwned>(
+    annotations: &'a Annotations,
+    prefix: &'a str,
+) -> impl Iterator<Item = (&'a str, Result<T, EntryError>)> + 'a {
+    annotations.iter().filter(|(_, value)| !value.is_empty()).filter_map(move |(key, value)| {
+        let rest = key.strip_prefix(prefix)?;
+        let entry = serde_json::from_str(value)
+            .map_err(|error| EntryError::Value { key: key.clone(), error: error.to_string() });
+        Some((rest, entry))
+    })
+}
+
+fn version(v: u8, key: impl FnOnce() -> String) -> Result<(), EntryError> {
+    if v == VERSION {
+        return Ok(());
+    }
+    Err(EntryError::Value { key: key(), error: format!("version {v} is not supported, {VERSION} is") })
+}
+
+/// The running keepers. An entry whose key does not match its address is refused: a keeper writes only its own.
+#[must_use]
+pub fn hosts(annotations: &Annotations) -> (Vec<Host>, Vec<EntryError>) {
+    split(entries::<Host>(annotations, HOST_PREFIX).map(|(rest, host)| {
+        let host = host?;
+        version(host.v, || host.key())?;
+        if host.key() != format!("{HOST_PREFIX}{rest}") {
+            let error = format!("the entry is for {}", host.status());
+            return Err(EntryError::Value { key: format!("{HOST_PREFIX}{rest}"), error });
+        }
+        Ok(host)
+    }))
+}
+
+/// The bindings by VIP.
+#[must_use]
+pub fn binds(annotations: &Annotations) -> (BTreeMap<Vip, Bind>, Vec<EntryError>) {
+    let (list, errors) = split(entries::<Bind>(annotations, BIND_PREFIX).map(|(rest, bind)| {
+        let vip = vip_of(BIND_PREFIX, rest)?;
+        let bind = bind?;
+        version(bind.v, || Bind::key(vip))?;
+        Ok((vip, bind))
+    }));
+    (list.into_iter().collect(), errors)
+}
+
+/// The status servers by VIP.
+#[must_use]
+pub fn providers(annotations: &Annotations) -> (BTreeMap<Vip, Provider>, Vec<EntryError>) {
+    let (list, errors) = split(entries::<Provider>(annotations, PROVIDER_PREFIX).map(|(rest, provider)| {
+        let vip = vip_of(PROVIDER_PREFIX, rest)?;
+        let provider = provider?;
+        version(provider.v, || Provider::key(vip))?;
+        Ok((vip, provider))
+    }));
+    (list.into_iter().collect(), errors)
+}
+
+fn vip_of(prefix: &str, rest: &str) -> Result<Vip, EntryError> {
+    Vip::of_key(rest).map_err(|error| EntryError::Key { key: format!("{prefix}{rest}"), error })
+}
+
+fn split<T>(results: impl Iterator<Item = Result<T, EntryError>>) -> (Vec<T>, Vec<EntryError>) {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(entry) => good.push(entry),
+            Err(error) => bad.push(error),
+        }
+    }
+    (good, bad)
+}
+
+/// Address of a status server from the rest of a key of `hosts`.
+///
+/// # Errors
+/// The text is no such key.
+pub fn status_of_key(rest: &str) -> Result<SocketAddr, ParseError> {
+    let error = || ParseError::new(rest, "<IP>-<port>");
+    let (ip, port) = rest.rsplit_once('-').ok_or_else(error)?;
+    Ok(SocketAddr::new(ip_of_key(ip)?, port.parse().map_err(|_| error())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn annotations(entries: &[(&str, &str)]) -> Annotations {
+        entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn entries_are_read_and_others_are_reported() {
+        let host = r#"{"v":1,"ip":"192.168.50.21","port":63051,"node":"g1","vrid":51,"vips":["192.168.50.201","192.168.50.202-192.168.50.210"],"boot":"6b1c"}"#;
+        let (good, bad) = hosts(&annotations(&[
+            ("cgw-controller.perimeter.dev/host.192.168.50.21-63051", host),
+            ("cgw-controller.perimeter.dev/host.192.168.50.22-63051", host),
+            ("cgw-controller.perimeter.dev/host.192.168.50.23-63051", "no"),
+            ("cgw-controller.perimeter.dev/host.192.168.50.24-63051", ""),
+            ("other", "x"),
+        ]));
+        assert_eq!((good.len(), bad.len()), (1, 2), "{bad:?}");
+        let vip = |text: &str| text.parse::<Vip>().unwrap();
+        assert!(good[0].serves(vip("192.168.50.205")) && !good[0].serves(vip("192.168.50.20")));
+
+        let bind = r#"{"v":1,"scope":"service","namespace":"b","service":"s","tunId":"0x0000aabb"}"#;
+        let (good, bad) = binds(&annotations(&[
+            ("cgw-controller.perimeter.dev/bind.192.168.50.202", bind),
+            ("cgw-controller.perimeter.dev/bind.x", bind),
+            ("cgw-controller.perimeter.dev/bind.192.168.50.203", r#"{"v":2,"scope":"namespace","namespace":"a","tunId":"0x1"}"#),
+        ]));
+        assert_eq!((good.len(), bad.len()), (1, 2), "{bad:?}");
+        let owner = &good[&vip("192.168.50.202")].owner;
+        assert!(owner.admits("b", "s") && !owner.admits("b", "t") && !owner.admits("a", "s"));
+        assert_eq!(serde_json::to_string(&good[&vip("192.168.50.202")]).unwrap(), bind);
+    }
+}

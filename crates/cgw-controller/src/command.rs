@@ -1,0 +1,27 @@
+//! Executes the command line.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use common::command;
+
+use crate::args::{Args, Role};
+use crate::{agent, controller, ctl, keeper};
+
+/// Parses the command line and runs the role.
+#[must_use]
+pub fn run() -> ExitCode {
+    // These two run each second on a gateway node, or beside a keeper that is stopped: they have no runtime and no API server.
+    match Args::try_parse() {
+        Ok(Args { role: Role::KeeperGuard(args) }) => return keeper::guard(args),
+        Ok(Args { role: Role::KeeperCheck(args) }) => return keeper::check(args),
+        _ => {}
+    }
+    command::main(common::program!(), |args: Args| match args.role {
+        Role::Controller(args) => controller::prepare(args),
+        Role::Keeper(args) => keeper::prepare(args),
+        Role::Agent(args) => agent::prepare(args),
+        Role::Ctl(args) => ctl::prepare(args),
+        Role::KeeperGuard(_) | Role::KeeperCheck(_) => anyhow::bail!("this role has no runtime"),
+    })
+}
