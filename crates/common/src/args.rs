@@ -89,7 +89,8 @@ pub fn in_force(command: &Command, matches: &ArgMatches) -> BTreeMap<String, Str
     let own: BTreeMap<_, _> =
         flags.filter_map(|flag| Some((flag.get_long()?.to_owned(), shown(flag)))).collect();
     let Some((name, matches)) = matches.subcommand() else { return own };
-    let mut all = command.find_subcommand(name).map_or_else(BTreeMap::new, |command| in_force(command, matches));
+    let mut all =
+        command.find_subcommand(name).map_or_else(BTreeMap::new, |command| in_force(command, matches));
     all.extend(own);
     all
 }

@@ -147,9 +147,9 @@ impl FromStr for TunMac {
         let mut octets = [0; 6];
         let mut parts = text.split(':');
         for octet in &mut octets {
-            let part = parts.next().filter(|part| {
-                part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit())
-            });
+            let part = parts
+                .next()
+                .filter(|part| part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit()));
             *octet = u8::from_str_radix(part.ok_or_else(error)?, 16).map_err(|_| error())?;
         }
         if parts.next().is_some() {
@@ -246,11 +246,8 @@ impl VipRange {
     pub fn iter(self) -> impl Iterator<Item = Vip> {
         let (v4, first, last) = (self.first.0.is_ipv4(), bits(self.first.0), bits(self.last.0));
         (first..=last).filter_map(move |bits| {
-            let address = if v4 {
-                IpAddr::V4(u32::try_from(bits).ok()?.into())
-            } else {
-                IpAddr::V6(bits.into())
-            };
+            let address =
+                if v4 { IpAddr::V4(u32::try_from(bits).ok()?.into()) } else { IpAddr::V6(bits.into()) };
             Vip::new(address).ok()
         })
     }
@@ -276,8 +273,7 @@ impl FromStr for VipRange {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last): (Vip, Vip) = (first.parse()?, last.parse()?);
         let (from, to) = (bits(first.0), bits(last.0));
-        let usable =
-            first.0.is_ipv4() == last.0.is_ipv4() && from <= to && to - from < VipRange::MOST;
+        let usable = first.0.is_ipv4() == last.0.is_ipv4() && from <= to && to - from < VipRange::MOST;
         usable
             .then_some(VipRange { first, last })
             .ok_or_else(|| ParseError::new(text, "range of VIPs (first-last, one family, at most 65536)"))
@@ -325,15 +321,37 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
-        for text in ["", "10.0.0", "127.0.0.1", "0.0.0.0", "0.1.2.3", "224.0.0.1", "255.255.255.255", "169.254.1.1",
-            "::", "::1", "fe80::1", "ff02::1", "::ffff:10.0.0.1", " 10.0.0.1", "10.0.0.01"]
-        {
+        for text in [
+            "",
+            "10.0.0",
+            "127.0.0.1",
+            "0.0.0.0",
+            "0.1.2.3",
+            "224.0.0.1",
+            "255.255.255.255",
+            "169.254.1.1",
+            "::",
+            "::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            " 10.0.0.1",
+            "10.0.0.01",
+        ] {
             assert!(text.parse::<Vip>().is_err(), "{text}");
         }
         for key in ["2001:db8::1", "2001_db8_0__1", "10_0_0_1", ""] {
             assert!(Vip::of_key(key).is_err(), "{key}");
         }
-        for text in ["", "00:00:00:00:00:00", "01:00:5e:00:00:01", "3a:a8:33:5f:e8", "3a:a8:33:5f:e8:d9:00", "3aa8335fe8d9", "+a:a8:33:5f:e8:d9"] {
+        for text in [
+            "",
+            "00:00:00:00:00:00",
+            "01:00:5e:00:00:01",
+            "3a:a8:33:5f:e8",
+            "3a:a8:33:5f:e8:d9:00",
+            "3aa8335fe8d9",
+            "+a:a8:33:5f:e8:d9",
+        ] {
             assert!(text.parse::<TunMac>().is_err(), "{text}");
         }
         for text in ["", "0x", "0x0", "aabb", "0x1000000", "0x+1"] {

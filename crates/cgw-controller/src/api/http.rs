@@ -24,7 +24,7 @@ pub struct VipRequest {
 }
 
 /// Body of `POST /master_notify`, from a keeper. Fields that the seed does not have are optional.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MasterNotify {
     /// VIPs of the virtual router whose gateway changed.

@@ -93,7 +93,10 @@ mod tests {
 
     #[test]
     fn annotations_are_read_back() {
-        let gateway = Gateway { node_ip: "192.168.50.21".parse().unwrap(), tun_mac: "3a:a8:33:5f:e8:d9".parse().unwrap() };
+        let gateway = Gateway {
+            node_ip: "192.168.50.21".parse().unwrap(),
+            tun_mac: "3a:a8:33:5f:e8:d9".parse().unwrap(),
+        };
         for gateway in [None, Some(gateway)] {
             let carried = Carried {
                 vip: "192.168.50.201".parse().unwrap(),
@@ -111,7 +114,13 @@ mod tests {
     #[test]
     fn incomplete_gateways_and_other_texts_are_refused() {
         let base = [(VIP, "192.168.50.201"), (TUN_ID, "0x1"), (NODE_IP, ""), (TUN_MAC, "")];
-        for (key, value) in [(VIP, "x"), (TUN_ID, ""), (NODE_IP, "192.168.50.21"), (TUN_MAC, "3a:a8:33:5f:e8:d9"), (EPOCH, "-")] {
+        for (key, value) in [
+            (VIP, "x"),
+            (TUN_ID, ""),
+            (NODE_IP, "192.168.50.21"),
+            (TUN_MAC, "3a:a8:33:5f:e8:d9"),
+            (EPOCH, "-"),
+        ] {
             let mut annotations: BTreeMap<String, String> =
                 base.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             annotations.insert(key.to_owned(), value.to_owned());

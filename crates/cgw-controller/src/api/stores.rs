@@ -1,6 +1,10 @@
 //! Entries of the three stores. Each entry is one annotation of a store Service, so writers of different entries never conflict.
 
-use std::{collections::BTreeMap, fmt, net::{IpAddr, SocketAddr}};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -284,7 +288,10 @@ mod tests {
         let (good, bad) = binds(&annotations(&[
             ("cgw-controller.perimeter.dev/bind.192.168.50.202", bind),
             ("cgw-controller.perimeter.dev/bind.x", bind),
-            ("cgw-controller.perimeter.dev/bind.192.168.50.203", r#"{"v":2,"scope":"namespace","namespace":"a","tunId":"0x1"}"#),
+            (
+                "cgw-controller.perimeter.dev/bind.192.168.50.203",
+                r#"{"v":2,"scope":"namespace","namespace":"a","tunId":"0x1"}"#,
+            ),
         ]));
         assert_eq!((good.len(), bad.len()), (1, 2), "{bad:?}");
         let owner = &good[&vip("192.168.50.202")].owner;
