@@ -16,7 +16,7 @@ use super::message::{
 pub enum Device {
     /// An existing link, by index.
     Index(u32),
-    /// The link that the plan creates; [`crate::apply`] has its index.
+    /// A link that does not exist yet. Requests get its index.
     New,
 }
 
@@ -77,16 +77,20 @@ const LOCAL_TABLE: u32 = 255;
 /// RTN_UNICAST, RTN_BLACKHOLE, RTN_UNREACHABLE, RTN_PROHIBIT, RTN_THROW: the types that administrators configure.
 const KINDS: [u8; 5] = [1, 6, 7, 8, 9];
 /// RT_SCOPE_LINK.
-#[cfg(test)]
 const LINK_SCOPE: u8 = 253;
 /// RTN_UNICAST.
-#[cfg(test)]
 const UNICAST: u8 = 1;
 
 impl Route {
-    /// A unicast route of the plugin. For IPv4 without a gateway its scope is link, as the kernel requires.
-    #[cfg(test)]
-    pub(crate) fn new(table: u32, destination: IpNet, gateway: Option<IpAddr>, device: Device) -> Self {
+    /// A unicast route of `protocol` (RTPROT_*). For IPv4 without a gateway its scope is link, as the kernel requires.
+    #[must_use]
+    pub fn unicast(
+        protocol: u8,
+        table: u32,
+        destination: IpNet,
+        gateway: Option<IpAddr>,
+        device: Device,
+    ) -> Self {
         let direct = gateway.is_none() && destination.addr().is_ipv4();
         Self {
             table,
@@ -95,7 +99,7 @@ impl Route {
             device: Some(device),
             source: None,
             metric: None,
-            protocol: crate::names::PROTOCOL,
+            protocol,
             scope: if direct { LINK_SCOPE } else { 0 },
             kind: UNICAST,
             tos: 0,
@@ -164,6 +168,13 @@ impl Route {
     #[must_use]
     pub fn lifetime(&self) -> Option<&(u16, Vec<u8>)> {
         self.rest.iter().find(|(kind, _)| *kind == EXPIRES)
+    }
+
+    /// The same route without an expiry.
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.rest.retain(|(kind, _)| *kind != EXPIRES);
+        self
     }
 
     /// Its next hops: links with their gateways. Several for a multipath route.
@@ -257,8 +268,6 @@ impl Route {
             match (*kind, from) {
                 (FROM, Some((_, source))) => message.attribute(FROM, source),
                 (kind, _) if object && kind & !NESTED == MULTIPATH => &mut message,
-                // The plugin's copy does not expire, because no advertisement would renew it.
-                (EXPIRES, _) if self.protocol == crate::names::PROTOCOL => &mut message,
                 (kind, _) => message.attribute(kind, payload),
             };
         }

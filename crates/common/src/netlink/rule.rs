@@ -41,8 +41,7 @@ const INVERTED: u32 = 2;
 const NOTHING: u32 = u32::MAX;
 
 impl Rule {
-    /// Reads the payload of an RTM_NEWRULE: none for a rule with a condition or action that this type does not have. The
-    /// plugin creates no such rules.
+    /// Reads the payload of an RTM_NEWRULE: none for a rule with a condition or action that this type does not have.
     ///
     /// # Errors
     /// It is malformed.

@@ -3,7 +3,6 @@
 use std::io;
 
 use super::message::{Malformed, Refusal};
-use crate::cni;
 
 /// Why a netlink request failed.
 #[derive(Debug, thiserror::Error)]
@@ -48,13 +47,5 @@ impl Error {
     #[must_use]
     pub fn is(&self, numbers: &[i32]) -> bool {
         self.errno().is_some_and(|errno| numbers.contains(&errno))
-    }
-
-    /// The error for the runtime: `message` has the operation and the object, the details have the kernel's message.
-    #[must_use]
-    pub fn to_cni(&self, message: impl Into<String>) -> cni::Error {
-        let code =
-            if matches!(self, Self::DumpInterrupted(_)) { cni::Code::TryAgain } else { cni::Code::Kernel };
-        cni::Error::new(code, message).details(self.to_string())
     }
 }
