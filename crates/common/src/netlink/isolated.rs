@@ -1,10 +1,13 @@
 //! Runs tests in their own network namespace. The feature `isolated` has it for the tests of other crates.
 // Only tests call it: it panics as they do, and unshare has no safe interface in the standard library.
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used)]
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::{env, io, thread};
+
+/// Programs of network administrators are in folders that not every user's PATH has.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Runs `test` in a new thread in a new, empty network namespace, which is deleted with the thread and its sockets. Without root, the
 /// calling test is started again as root of a user namespace.
@@ -49,12 +52,28 @@ pub fn isolated(test: impl FnOnce() + Send + 'static) {
 /// # Panics
 /// When it is not installed, or fails.
 pub fn ip(line: &str) -> String {
-    let output = Command::new("ip")
-        .args(line.split_whitespace())
-        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-        .output()
-        .expect("this test needs the program ip (package iproute2)");
-    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+    run("ip", line.split_whitespace())
+}
+
+/// Runs `nft` with `commands` in the calling thread's namespace.
+///
+/// # Panics
+/// When it is not installed, or fails.
+pub fn nft(commands: &str) -> String {
+    run("nft", [commands])
+}
+
+/// Runs `program` in the calling thread's namespace, and returns its output.
+///
+/// # Panics
+/// When it is not installed, or fails.
+pub fn run<'a>(program: &str, arguments: impl IntoIterator<Item = &'a str>) -> String {
+    let mut command = Command::new(program);
+    let output = command.args(arguments).env("PATH", PATH).output();
+    let output = output.unwrap_or_else(|error| {
+        panic!("this test needs the program {program} (packages iproute2, nftables): {error}")
+    });
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -1,5 +1,6 @@
 //! A netlink socket: sends requests and returns the reply to each.
 
+mod changes;
 mod objects;
 #[cfg(test)]
 mod tests;
@@ -40,9 +41,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The protocol of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// Links, addresses, routes, rules.
+    /// Links, addresses, neighbours, routes, rules.
     Route,
-    /// nf_tables.
+    /// nf_tables, conntrack.
     Netfilter,
 }
 

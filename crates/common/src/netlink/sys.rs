@@ -77,7 +77,8 @@ impl Netlink {
             libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             // Rounded up, so that the wait is not shorter than the timeout.
             let left = libc::c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX);
             // SAFETY: the pointer is that of one live value, and 1 is its number.

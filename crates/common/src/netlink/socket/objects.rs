@@ -1,12 +1,16 @@
 //! Reads objects by kind.
 
+use std::net::IpAddr;
+
 use super::Socket;
 use crate::netlink::Error;
 use crate::netlink::address::Address;
 use crate::netlink::link::Link;
+use crate::netlink::neighbour::{ForwardingEntry, Neighbour};
 use crate::netlink::netconf::Netconf;
 use crate::netlink::route::Route;
 use crate::netlink::rule::Rule;
+use crate::netlink::vxlan::Vxlan;
 
 impl Socket {
     /// All links.
@@ -23,6 +27,64 @@ impl Socket {
     /// As [`Socket::ask`].
     pub fn link_by_name(&mut self, name: &str) -> Result<Option<Link>, Error> {
         found(self.ask(&Link::by_name(name), |_, payload| Link::decode(payload)))
+    }
+
+    /// The link `name` with its VXLAN attributes, if it exists. No attributes: it is a link of another kind.
+    ///
+    /// # Errors
+    /// As [`Socket::ask`].
+    pub fn vxlan_by_name(&mut self, name: &str) -> Result<Option<(Link, Option<Vxlan>)>, Error> {
+        found(self.ask(&Link::by_name(name), |_, payload| Vxlan::decode(payload)))
+    }
+
+    /// The link with this index, if it exists.
+    ///
+    /// # Errors
+    /// As [`Socket::ask`].
+    pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, Error> {
+        found(self.ask(&Link::by_index(index), |_, payload| Link::decode(payload)))
+    }
+
+    /// The link that has `address`, if one has it.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`] and [`Socket::ask`].
+    pub fn link_with_address(&mut self, address: IpAddr) -> Result<Option<Link>, Error> {
+        match self.addresses()?.into_iter().find(|found| found.net.addr() == address) {
+            Some(found) => self.link_by_index(found.link),
+            None => Ok(None),
+        }
+    }
+
+    /// The addresses of the link with index `link`, of IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn addresses_of(&mut self, link: u32) -> Result<Vec<Address>, Error> {
+        self.dump(&Address::of(link), |_, payload| {
+            // Kernels before 4.20 do not filter.
+            Address::decode(payload).map(|address| address.filter(|address| address.link == link))
+        })
+    }
+
+    /// The IPv4 neighbours of the link with index `link`.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn neighbours(&mut self, link: u32) -> Result<Vec<Neighbour>, Error> {
+        self.dump(&Neighbour::of(link), |_, payload| {
+            Neighbour::decode(payload).map(|neighbour| neighbour.filter(|neighbour| neighbour.link == link))
+        })
+    }
+
+    /// The forwarding entries of the VXLAN link with index `link`.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn forwarding_entries(&mut self, link: u32) -> Result<Vec<ForwardingEntry>, Error> {
+        self.dump(&ForwardingEntry::of(link), |_, payload| {
+            ForwardingEntry::decode(payload).map(|entry| entry.filter(|entry| entry.link == link))
+        })
     }
 
     /// All addresses, of IPv4 and IPv6.
@@ -42,6 +104,16 @@ impl Socket {
             // Kernels before 4.20 do not filter.
             let desired = |route: &Route| table.is_none_or(|table| route.table == table);
             Route::decode(payload).map(|route| route.filter(desired))
+        })
+    }
+
+    /// The routes of `protocol` (RTPROT_*) in all tables but local, of IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn routes_of_protocol(&mut self, protocol: u8) -> Result<Vec<Route>, Error> {
+        self.dump(&Route::of_protocol(protocol), |_, payload| {
+            Route::decode(payload).map(|route| route.filter(|route| route.protocol == protocol))
         })
     }
 
