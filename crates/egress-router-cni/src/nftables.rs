@@ -3,7 +3,6 @@
 //! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`expression`]s; [`observed`] is an existing one,
 //! and [`difference`] compares the two.
 
-pub mod comment;
 pub mod difference;
 pub mod expression;
 pub mod observed;
@@ -19,6 +18,7 @@ use crate::cni::{self, ToCni};
 use difference::Observed;
 use ruleset::{Subject, message};
 
+pub use common::netlink::nftables::comment;
 pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
 pub use set::Set;

@@ -131,7 +131,8 @@ impl Message {
         true
     }
 
-    fn append(&mut self, bytes: &[u8]) {
+    /// Appends whole attributes, or a fixed header, and pads them.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
         self.body.extend_from_slice(bytes);
         self.body.resize(self.body.len().next_multiple_of(4), 0);
     }

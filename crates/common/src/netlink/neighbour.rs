@@ -164,14 +164,15 @@ impl ForwardingEntry {
         dump(libc::AF_BRIDGE, link)
     }
 
-    /// Adds it as a permanent entry, or replaces the remote of the one with this hardware address. The kernel refuses to replace an entry
-    /// with several remotes, or with the hardware address zero.
+    /// Adds it as a permanent entry, or replaces the remote of the one with this hardware address. The kernel refuses to
+    /// replace an entry of a multicast address or of the address zero (EOPNOTSUPP): these can have several remotes.
     #[must_use]
     pub fn replace(&self) -> Message {
         self.about(libc::RTM_NEWNEIGH, FLAG_CREATE | FLAG_REPLACE, PERMANENT)
     }
 
-    /// Deletes it: the remote of this hardware address. ENOENT if there is none.
+    /// Deletes the remote of this hardware address; without a remote, the whole entry. ENOENT if there is no entry for the hardware address.
+    /// If it has other remotes only, the kernel deletes nothing and reports success.
     #[must_use]
     pub fn delete(&self) -> Message {
         self.about(libc::RTM_DELNEIGH, 0, 0)

@@ -1,8 +1,27 @@
-//! nf_tables over netlink (linux/netfilter/nf_tables.h): messages, and batches that the kernel executes atomically.
+//! nf_tables over netlink (linux/netfilter/nf_tables.h).
+//!
+//! A [`Batch`] changes one table atomically: [`Chain`]s, [`Rule`]s of [`expression`]s, and [`Set`]s (also maps and verdict maps) with
+//! their [`Element`]s. [`dump`] reads a table.
+
+pub mod batch;
+pub mod chain;
+pub mod comment;
+pub mod dump;
+pub mod expression;
+pub mod interval;
+pub mod rule;
+pub mod set;
+pub mod verdict;
 
 use super::error::Error;
 use super::message::{FLAG_ACK, Message};
 use super::socket::Socket;
+
+pub use batch::Batch;
+pub use chain::{Chain, ChainType, Hook};
+pub use rule::{Field, Rule};
+pub use set::{DataType, Element, Set};
+pub use verdict::Verdict;
 
 /// The family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,4 +82,11 @@ pub fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Op
         }
     }
     Ok(())
+}
+
+/// NFTA_DATA_VALUE in the attribute `kind`.
+fn value<'a>(message: &'a mut Message, kind: u16, bytes: &[u8]) -> &'a mut Message {
+    message.nest(kind, |message| {
+        message.attribute(1, bytes);
+    })
 }

@@ -78,8 +78,9 @@ fn forwarding_entries_are_added_replaced_and_deleted() {
         let second = ForwardingEntry { remote: Some(Ipv4Addr::new(192, 0, 2, 2)), ..first };
         socket.replace_forwarding_entry(&second).unwrap();
         assert_eq!(socket.forwarding_entries(link).unwrap(), [second]);
-        // Deleting another remote does not delete the entry.
-        assert!(!socket.delete_forwarding_entry(&first).unwrap());
+        // Another remote of the same hardware address: the kernel deletes nothing, and does not report it.
+        socket.delete_forwarding_entry(&first).unwrap();
+        assert_eq!(socket.forwarding_entries(link).unwrap(), [second]);
         assert!(socket.delete_forwarding_entry(&second).unwrap());
         assert!(!socket.delete_forwarding_entry(&second).unwrap());
         assert_eq!(socket.forwarding_entries(link).unwrap(), []);
@@ -96,8 +97,8 @@ fn forwarding_entries_of_other_programs_are_recognized() {
         for line in [
             "fdb append 02:00:00:00:00:01 dev vx0 dst 192.0.2.1 self permanent port 99",
             "fdb append 02:00:00:00:00:02 dev vx0 dst 192.0.2.1 self dynamic",
-            "fdb append 02:00:00:00:00:03 dev vx0 dst 192.0.2.1 self permanent",
-            "fdb append 02:00:00:00:00:03 dev vx0 dst 192.0.2.2 self permanent",
+            "fdb append 03:00:00:00:00:03 dev vx0 dst 192.0.2.1 self permanent",
+            "fdb append 03:00:00:00:00:03 dev vx0 dst 192.0.2.2 self permanent",
         ] {
             crate::netlink::isolated::run("bridge", line.split_whitespace());
         }
@@ -106,12 +107,17 @@ fn forwarding_entries_of_other_programs_are_recognized() {
         let shown: Vec<_> =
             found.iter().map(|entry| (entry.mac[5], entry.permanent, entry.overrides)).collect();
         assert_eq!(shown, [(1, true, true), (2, false, false), (3, true, false), (3, true, false)]);
-        let several = ForwardingEntry::permanent(link, [0x02, 0, 0, 0, 0, 3], Ipv4Addr::new(192, 0, 2, 9));
-        let replaced = socket.replace_forwarding_entry(&several);
+        // A multicast address can have several remotes, so the kernel does not replace them.
+        let several = ForwardingEntry::permanent(link, [0x03, 0, 0, 0, 0, 3], Ipv4Addr::new(192, 0, 2, 9));
+        let error = socket.replace_forwarding_entry(&several).unwrap_err();
+        assert!(error.is(&[libc::EOPNOTSUPP]), "{error}");
+        for entry in found {
+            socket.delete_forwarding_entry(&entry).unwrap();
+        }
+        // An entry with a port of its own is found by this port only.
         let left = socket.forwarding_entries(link).unwrap();
-        let of_mac: Vec<_> = left.iter().filter(|entry| entry.mac == several.mac).collect();
-        // The kernel keeps one remote.
-        assert!(replaced.is_ok(), "{replaced:?}");
-        assert_eq!(of_mac, [&several]);
+        assert_eq!(left.iter().map(|entry| entry.mac[5]).collect::<Vec<_>>(), [1]);
+        socket.delete_forwarding_entry(&ForwardingEntry { remote: None, ..left[0] }).unwrap();
+        assert_eq!(socket.forwarding_entries(link).unwrap(), []);
     });
 }

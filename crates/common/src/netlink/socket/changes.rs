@@ -122,7 +122,7 @@ impl Socket {
         self.change(format_args!("replacing the forwarding entry {entry}"), &entry.replace())
     }
 
-    /// Deletes a forwarding entry. Returns whether it existed.
+    /// Deletes a forwarding entry (see [`ForwardingEntry::delete`]). Returns whether its hardware address had one.
     ///
     /// # Errors
     /// The kernel's.

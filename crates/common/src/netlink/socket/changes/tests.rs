@@ -16,7 +16,12 @@ fn net(text: &str) -> IpNet {
 #[test]
 fn routes_of_a_table_are_added_replaced_and_deleted() {
     isolated(|| {
-        for line in ["link add v0 type veth peer name v1", "link set v0 up", "addr add 192.0.2.9/32 dev v0"] {
+        for line in [
+            "link add v0 type veth peer name v1",
+            "link set v0 up",
+            "link set v1 up",
+            "addr add 192.0.2.9/32 dev v0",
+        ] {
             ip(line);
         }
         let mut socket = Socket::open(Protocol::Route).unwrap();
