@@ -1,10 +1,9 @@
 //! nf_tables over netlink: one complete table of family inet in one atomic batch (linux/netfilter/nf_tables.h).
 //!
-//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`expression`]s; [`observed`] is an existing one,
+//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`Expression`]s; [`observed`] is an existing one,
 //! and [`difference`] compares the two.
 
 pub mod difference;
-pub mod expression;
 pub mod observed;
 pub mod rule;
 pub mod ruleset;
@@ -19,6 +18,7 @@ use difference::Observed;
 use ruleset::{Subject, message};
 
 pub use common::netlink::nftables::comment;
+pub use common::netlink::nftables::expression::Expression;
 pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
 pub use set::Set;

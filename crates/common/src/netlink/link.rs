@@ -4,6 +4,11 @@ use std::fmt;
 
 use super::message::{Attribute, FLAG_CREATE, FLAG_EXCLUSIVE, Malformed, Message, split};
 
+mod kind;
+
+pub use kind::{IpvlanMode, Kind, MacvlanMode, name_of};
+use kind::{ipvlan_mode, ipvlan_number, macvlan_mode, macvlan_number};
+
 /// An existing link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
@@ -42,41 +47,6 @@ pub struct NewLink {
     pub mtu: Option<u32>,
     /// Hardware address; none: the kernel's choice (macvlan), the master's (ipvlan).
     pub mac: Option<[u8; 6]>,
-}
-
-/// The mode of a macvlan (linux/if_link.h, MACVLAN_MODE_*).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MacvlanMode {
-    /// `bridge`, the default.
-    #[default]
-    Bridge,
-    /// `private`.
-    Private,
-    /// `vepa`.
-    Vepa,
-    /// `passthru`.
-    Passthru,
-}
-
-/// The mode of an ipvlan (linux/if_link.h, IPVLAN_MODE_*).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IpvlanMode {
-    /// `l2`, the default.
-    #[default]
-    L2,
-    /// `l3`: no ARP, no gateway.
-    L3,
-    /// `l3s`: l3, with the host's netfilter.
-    L3s,
-}
-
-/// The kind and mode of a link on a master.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A macvlan.
-    Macvlan(MacvlanMode),
-    /// An ipvlan.
-    Ipvlan(IpvlanMode),
 }
 
 const ADDRESS: u16 = 1;
@@ -301,15 +271,6 @@ pub(super) fn info_data<'a>(attribute: &Attribute<'a>) -> Result<Option<Attribut
     attribute.nested().find(|part| part.is_err() || part.is_ok_and(|part| part.kind == INFO_DATA)).transpose()
 }
 
-/// The kernel's name of a link kind.
-#[must_use]
-pub fn name_of(kind: &Kind) -> &'static str {
-    match kind {
-        Kind::Macvlan(_) => "macvlan",
-        Kind::Ipvlan(_) => "ipvlan",
-    }
-}
-
 /// IFLA_LINKINFO: the kind, and the mode of a macvlan or ipvlan.
 fn info(attribute: &Attribute<'_>) -> Result<(String, Option<Kind>), Malformed> {
     let (mut kind, mut data) = (String::new(), None);
@@ -335,39 +296,11 @@ fn info(attribute: &Attribute<'_>) -> Result<(String, Option<Kind>), Malformed> 
     Ok((kind, mode))
 }
 
-const MACVLAN_MODES: [MacvlanMode; 4] =
-    [MacvlanMode::Private, MacvlanMode::Vepa, MacvlanMode::Bridge, MacvlanMode::Passthru];
-const IPVLAN_MODES: [IpvlanMode; 3] = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s];
-
-fn macvlan_number(mode: MacvlanMode) -> u32 {
-    match mode {
-        MacvlanMode::Private => 1,
-        MacvlanMode::Vepa => 2,
-        MacvlanMode::Bridge => 4,
-        MacvlanMode::Passthru => 8,
-    }
-}
-
-fn ipvlan_number(mode: IpvlanMode) -> u16 {
-    match mode {
-        IpvlanMode::L2 => 0,
-        IpvlanMode::L3 => 1,
-        IpvlanMode::L3s => 2,
-    }
-}
-
-fn macvlan_mode(number: u32) -> Option<MacvlanMode> {
-    MACVLAN_MODES.into_iter().find(|mode| macvlan_number(*mode) == number)
-}
-
-fn ipvlan_mode(number: u16) -> Option<IpvlanMode> {
-    IPVLAN_MODES.into_iter().find(|mode| ipvlan_number(*mode) == number)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::kind::{IPVLAN_MODES, MACVLAN_MODES};
     use super::*;
 
     fn kinds() -> impl Strategy<Value = Kind> {

@@ -11,6 +11,10 @@ use super::message::{
     attributes, split,
 };
 
+mod builder;
+
+pub use builder::Special;
+
 /// The device of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
@@ -18,19 +22,6 @@ pub enum Device {
     Index(u32),
     /// A link that does not exist yet. Requests get its index.
     New,
-}
-
-/// The types of routes without a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Special {
-    /// RTN_BLACKHOLE: packets are dropped.
-    Blackhole,
-    /// RTN_UNREACHABLE: packets are rejected, host unreachable.
-    Unreachable,
-    /// RTN_PROHIBIT: packets are rejected, administratively prohibited.
-    Prohibit,
-    /// RTN_THROW: the lookup continues with the next rule.
-    Throw,
 }
 
 /// A unicast route, or a [`Special`] one.
@@ -79,8 +70,6 @@ const PREFERENCE: u16 = 20;
 const EXPIRES: u16 = 23;
 const PADDING: u16 = 24;
 const NEXTHOP_ID: u16 = 30;
-/// RTA_METRICS.
-const METRICS: u16 = 8;
 /// RTNH_F_ONLINK.
 const ONLINK: u32 = 4;
 /// RTNH_F_PERVASIVE | RTNH_F_ONLINK: the flags of a request. RTNH_F_DEAD, RTNH_F_LINKDOWN and others are state.
@@ -93,83 +82,7 @@ const CLONED: u32 = 0x200;
 const LOCAL_TABLE: u32 = 255;
 /// RTN_UNICAST, RTN_BLACKHOLE, RTN_UNREACHABLE, RTN_PROHIBIT, RTN_THROW: the types that administrators configure.
 const KINDS: [u8; 5] = [1, 6, 7, 8, 9];
-/// RT_SCOPE_LINK.
-const LINK_SCOPE: u8 = 253;
-/// RTN_UNICAST.
-const UNICAST: u8 = 1;
-
 impl Route {
-    /// A unicast route of `protocol` (RTPROT_*). For IPv4 without a gateway its scope is link, as the kernel requires.
-    #[must_use]
-    pub fn unicast(
-        protocol: u8,
-        table: u32,
-        destination: IpNet,
-        gateway: Option<IpAddr>,
-        device: Device,
-    ) -> Self {
-        let direct = gateway.is_none() && destination.addr().is_ipv4();
-        Self {
-            table,
-            destination: destination.trunc(),
-            gateway,
-            device: Some(device),
-            source: None,
-            metric: None,
-            protocol,
-            scope: if direct { LINK_SCOPE } else { 0 },
-            kind: UNICAST,
-            tos: 0,
-            flags: 0,
-            rest: Vec::new(),
-        }
-    }
-
-    /// A route of `protocol` (RTPROT_*) that ends the lookup of its packets without a device.
-    #[must_use]
-    pub fn special(protocol: u8, table: u32, destination: IpNet, special: Special) -> Self {
-        let kind = match special {
-            Special::Blackhole => 6,
-            Special::Unreachable => 7,
-            Special::Prohibit => 8,
-            Special::Throw => 9,
-        };
-        Self {
-            device: None,
-            scope: 0,
-            kind,
-            ..Self::unicast(protocol, table, destination, None, Device::Index(0))
-        }
-    }
-
-    /// RTNH_F_ONLINK: the gateway is reachable on the device, even if no route leads to it.
-    #[must_use]
-    pub fn onlink(mut self) -> Self {
-        self.flags |= ONLINK;
-        self
-    }
-
-    /// Sets the MTU, locked against path MTU discovery, and the largest MSS of TCP that is advertised (RTAX_ADVMSS).
-    #[must_use]
-    pub fn metrics(mut self, locked_mtu: Option<u32>, advmss: Option<u32>) -> Self {
-        /// RTAX_LOCK with the bit of RTAX_MTU, RTAX_MTU, RTAX_ADVMSS: in the kernel's order.
-        const LOCK: u16 = 1;
-        const MTU: u16 = 2;
-        const ADVMSS: u16 = 8;
-        let mut payload = Message::new(0, 0, &[]);
-        if let Some(mtu) = locked_mtu {
-            payload.u32(LOCK, 1 << MTU).u32(MTU, mtu);
-        }
-        if let Some(advmss) = advmss {
-            payload.u32(ADVMSS, advmss);
-        }
-        self.rest.retain(|(kind, _)| kind & !NESTED != METRICS);
-        if !payload.body().is_empty() {
-            self.rest.push((METRICS, payload.body().to_vec()));
-        }
-        self
-    }
-
     /// Reads the payload of an RTM_NEWROUTE: none for routes that the kernel creates itself (table local, the cache,
     /// broadcast, multicast) and for other families.
     ///
@@ -230,13 +143,6 @@ impl Route {
     #[must_use]
     pub fn lifetime(&self) -> Option<&(u16, Vec<u8>)> {
         self.rest.iter().find(|(kind, _)| *kind == EXPIRES)
-    }
-
-    /// The same route without an expiry.
-    #[must_use]
-    pub fn permanent(mut self) -> Self {
-        self.rest.retain(|(kind, _)| *kind != EXPIRES);
-        self
     }
 
     /// Its next hops: links with their gateways. Several for a multipath route.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use common::netlink::message::{Message, NESTED, attributes};
+use common::netlink::nftables::expression::Expression;
 
-use super::expression::Expression;
 use super::observed;
 use super::ruleset::{Chain, Ruleset};
 use super::set::Set;
@@ -131,7 +131,7 @@ fn filled(desired: &Set, found: &observed::Set, elements: &[observed::Element]) 
 /// The desired expressions in the format of observed ones.
 fn encoded(expressions: &[Expression]) -> Vec<observed::Expression> {
     let mut message = Message::new(0, 0, &[]);
-    expressions.iter().for_each(|expression| expression.write(&mut message));
+    expressions.iter().for_each(|expression| expression.write(&mut message, &[]));
     let elements = attributes(message.body()).filter_map(Result::ok);
     elements.filter_map(|element| observed::Expression::read(element).ok()).collect()
 }

@@ -2,13 +2,20 @@
 
 use std::net::IpAddr;
 
-use super::expression::{Connection, End, Expression, Header, Meta, Refusal, Verdict, family};
+use common::netlink::nftables::expression::{
+    Comparison, Ct, Direction, Expression, Header, Meta, Nat, Register, Reject,
+};
+use common::netlink::nftables::rule::{STATE_NEW, STATE_RELATED, STATUS_DNAT, interface_name};
+use common::netlink::nftables::{Family, Verdict};
+
 use super::set::Set;
 
 /// IPPROTO_ICMP.
 pub const ICMP: u8 = 1;
 /// IPPROTO_TCP.
 const TCP: u8 = 6;
+/// The first register, which all values are loaded to.
+const R: Register = Register::FIRST;
 /// IPPROTO_ICMPV6.
 pub const ICMPV6: u8 = 58;
 
@@ -34,112 +41,97 @@ impl Rule {
     }
 
     fn equals(self, load: Expression, bytes: impl Into<Vec<u8>>) -> Self {
-        self.with([load, Expression::Compare { equal: true, bytes: bytes.into() }])
+        self.with([load, compare(Comparison::Equal, bytes)])
     }
 
     /// Any of `bits` is set in the four bytes that `load` loads.
     fn any_bit(self, load: Expression, bits: u32) -> Self {
-        let none = 0_u32.to_ne_bytes().to_vec();
-        let compare = Expression::Compare { equal: false, bytes: none };
-        self.with([load, Expression::Bitwise { mask: bits, xor: 0 }, compare])
+        self.with([load, bitwise(bits, 0), compare(Comparison::NotEqual, 0_u32.to_ne_bytes())])
     }
 
     /// The input interface is `interface`.
     #[must_use]
     pub fn iifname(self, interface: &str) -> Self {
-        self.equals(Expression::Meta(Meta::InputName), padded(interface))
+        self.equals(meta(Meta::InputName), interface_name(interface))
     }
 
     /// The output interface is `interface`.
     #[must_use]
     pub fn oifname(self, interface: &str) -> Self {
-        self.equals(Expression::Meta(Meta::OutputName), padded(interface))
+        self.equals(meta(Meta::OutputName), interface_name(interface))
     }
 
     /// Of this family.
     #[must_use]
     pub fn family(self, ipv6: bool) -> Self {
-        self.equals(Expression::Meta(Meta::Family), [family(ipv6)])
+        self.equals(meta(Meta::Family), [family(ipv6).number()])
     }
 
     /// Of this transport protocol (IPPROTO_*).
     #[must_use]
     pub fn protocol(self, number: u8) -> Self {
-        self.equals(Expression::Meta(Meta::Protocol), [number])
+        self.equals(meta(Meta::Protocol), [number])
     }
 
     /// To this port. After [`Self::protocol`], of TCP, UDP or SCTP.
     #[must_use]
     pub fn to_port(self, port: u16) -> Self {
-        let load = Expression::Payload { header: Header::Transport, offset: 2, length: 2 };
+        let load = payload(Header::Transport, 2, 2);
         self.equals(load, port.to_be_bytes())
     }
 
     /// An ICMPv6 message whose type is in `types`.
     #[must_use]
     pub fn icmpv6_type_in(self, types: &Set) -> Self {
-        self.family(true).protocol(ICMPV6).with([
-            Expression::Payload { header: Header::Transport, offset: 0, length: 1 },
-            Expression::Lookup(types.name),
-        ])
+        self.family(true).protocol(ICMPV6).with([payload(Header::Transport, 0, 1), in_set(types)])
     }
 
     /// The packet is in the original direction. Does not match packets without a connection.
     #[must_use]
     pub fn original_direction(self) -> Self {
-        self.equals(Expression::Connection(Connection::Direction), [0])
+        self.equals(ct(Ct::Direction), [Direction::Original.number()])
     }
 
     /// The packet is in the reply direction, including ICMP errors. Does not match packets without a connection.
     #[must_use]
     pub fn reply_direction(self) -> Self {
-        self.equals(Expression::Connection(Connection::Direction), [1])
+        self.equals(ct(Ct::Direction), [Direction::Reply.number()])
     }
 
     /// The packet is related to an existing connection, mostly an ICMP error.
     #[must_use]
     pub fn related(self) -> Self {
-        /// NF_CT_STATE_BIT(IP_CT_RELATED).
-        const RELATED: u32 = 4;
-        self.any_bit(Expression::Connection(Connection::State), RELATED)
+        self.any_bit(ct(Ct::State), STATE_RELATED)
     }
 
     /// The first tracked packet of a TCP connection is not its SYN: the connection is older than its tracking.
     #[must_use]
     pub fn mid_stream(self) -> Self {
-        /// NF_CT_STATE_BIT(IP_CT_NEW).
-        const NEW: u32 = 8;
         /// SYN, with and without ECE and CWR, which negotiate ECN.
         const OPENING: [u8; 2] = [0x02, 0xc2];
-        let rule = self.any_bit(Expression::Connection(Connection::State), NEW).protocol(TCP);
+        let rule = self.any_bit(ct(Ct::State), STATE_NEW).protocol(TCP);
         OPENING.into_iter().fold(rule, |rule, flags| {
-            let load = Expression::Payload { header: Header::Transport, offset: 13, length: 1 };
-            rule.with([load, Expression::Compare { equal: false, bytes: vec![flags] }])
+            let load = payload(Header::Transport, 13, 1);
+            rule.with([load, compare(Comparison::NotEqual, [flags])])
         })
     }
 
     /// The connection has DNAT.
     #[must_use]
     pub fn dnat_applied(self) -> Self {
-        /// IPS_DST_NAT.
-        const DESTINATION: u32 = 0x20;
-        self.any_bit(Expression::Connection(Connection::Status), DESTINATION)
+        self.any_bit(ct(Ct::Status), STATUS_DNAT)
     }
 
     /// The connection's mark equals `mark` in the bits of `mask`.
     #[must_use]
     pub fn ct_mark(self, mark: u32, mask: u32) -> Self {
-        self.with([
-            Expression::Connection(Connection::Mark),
-            Expression::Bitwise { mask, xor: 0 },
-            Expression::Compare { equal: true, bytes: mark.to_ne_bytes().to_vec() },
-        ])
+        self.with([ct(Ct::Mark), bitwise(mask, 0), compare(Comparison::Equal, mark.to_ne_bytes())])
     }
 
     /// Any of the bits of `mask` is set in the connection's mark.
     #[must_use]
     pub fn ct_mark_any(self, mask: u32) -> Self {
-        self.any_bit(Expression::Connection(Connection::Mark), mask)
+        self.any_bit(ct(Ct::Mark), mask)
     }
 
     /// The destination is a local address of any interface.
@@ -147,7 +139,7 @@ impl Rule {
     pub fn daddr_is_local(self) -> Self {
         /// RTN_LOCAL.
         const LOCAL: u32 = 2;
-        self.equals(Expression::DestinationKind, LOCAL.to_ne_bytes())
+        self.equals(Expression::DestinationType { to: R }, LOCAL.to_ne_bytes())
     }
 
     /// To `address`.
@@ -161,57 +153,48 @@ impl Rule {
     #[must_use]
     pub fn daddr_in(self, set: &Set) -> Self {
         let ipv6 = set.ipv6();
-        self.family(ipv6).with([destination(ipv6), Expression::Lookup(set.name)])
+        self.family(ipv6).with([destination(ipv6), in_set(set)])
     }
 
     /// Not from any of `addresses`. After [`Self::family`], which must be theirs.
     #[must_use]
     pub fn saddr_not_in(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         addresses.into_iter().fold(self, |rule, address| {
-            let compare = Expression::Compare { equal: false, bytes: octets(address) };
-            rule.with([source(address.is_ipv6()), compare])
+            rule.with([source(address.is_ipv6()), compare(Comparison::NotEqual, octets(address))])
         })
     }
 
     /// Not from a link-local address (fe80::/16, which is what of fe80::/10 interfaces use). After [`Self::family`]: IPv6.
     #[must_use]
     pub fn not_from_link_local(self) -> Self {
-        let load = Expression::Payload { header: Header::Network, offset: 8, length: 2 };
-        self.with([load, Expression::Compare { equal: false, bytes: vec![0xfe, 0x80] }])
+        let load = payload(Header::Network, 8, 2);
+        self.with([load, compare(Comparison::NotEqual, [0xfe, 0x80])])
     }
 
     /// Sets the bits of `mask` in the connection's mark to those of `mark`.
     #[must_use]
     pub fn set_ct_mark(self, mark: u32, mask: u32) -> Self {
-        self.with([
-            Expression::Connection(Connection::Mark),
-            Expression::Bitwise { mask: !mask, xor: mark },
-            Expression::SetConnectionMark,
-        ])
+        self.with([ct(Ct::Mark), bitwise(!mask, mark), Expression::SetCtMark { from: R }])
     }
 
     /// Sets the bits of `mask` in the packet's mark to those of `mark`.
     #[must_use]
     pub fn set_mark(self, mark: u32, mask: u32) -> Self {
-        self.with([
-            Expression::Meta(Meta::Mark),
-            Expression::Bitwise { mask: !mask, xor: mark },
-            Expression::SetMark,
-        ])
+        self.with([meta(Meta::Mark), bitwise(!mask, mark), Expression::SetMark { from: R }])
     }
 
     /// DNAT to `address`; without `port`, to the same port.
     #[must_use]
     pub fn dnat(self, address: IpAddr, port: Option<u16>) -> Self {
-        let nat = Expression::Nat { end: End::Destination, ipv6: address.is_ipv6(), port: port.is_some() };
-        self.with([Expression::Address(address)]).with(port.map(Expression::Port)).with([nat])
+        let load = |port: u16| immediate(port_register(), port.to_be_bytes());
+        let nat = nat(Nat::Destination, address, port.is_some());
+        self.with([immediate(R, octets(address))]).with(port.map(load)).with([nat])
     }
 
     /// SNAT to `address`.
     #[must_use]
     pub fn snat(self, address: IpAddr) -> Self {
-        let nat = Expression::Nat { end: End::Source, ipv6: address.is_ipv6(), port: false };
-        self.with([Expression::Address(address), nat])
+        self.with([immediate(R, octets(address)), nat(Nat::Source, address, false)])
     }
 
     /// Accepts.
@@ -229,19 +212,19 @@ impl Rule {
     /// Rejects with ICMP administratively prohibited.
     #[must_use]
     pub fn reject(self) -> Self {
-        self.with([Expression::Reject(Refusal::Prohibited)])
+        self.with([Expression::Reject(Reject::Prohibited)])
     }
 
     /// Rejects with a TCP reset.
     #[must_use]
     pub fn reset(self) -> Self {
-        self.protocol(TCP).with([Expression::Reject(Refusal::Reset)])
+        self.protocol(TCP).with([Expression::Reject(Reject::Reset)])
     }
 
     /// Jumps to `chain`.
     #[must_use]
     pub fn jump(self, chain: &'static str) -> Self {
-        self.with([Expression::Verdict(Verdict::Jump(chain))])
+        self.with([Expression::Verdict(Verdict::Jump(chain.into()))])
     }
 
     /// Returns to the calling chain.
@@ -251,13 +234,48 @@ impl Rule {
     }
 }
 
-/// An interface's name as the kernel compares it: IFNAMSIZ bytes, padded with zeros.
-fn padded(interface: &str) -> Vec<u8> {
-    /// IFNAMSIZ.
-    const SIZE: usize = 16;
-    let mut bytes = interface.as_bytes().to_vec();
-    bytes.resize(SIZE, 0);
-    bytes
+fn family(ipv6: bool) -> Family {
+    if ipv6 { Family::Ipv6 } else { Family::Ipv4 }
+}
+
+fn meta(key: Meta) -> Expression {
+    Expression::Meta { to: R, key }
+}
+
+fn ct(key: Ct) -> Expression {
+    Expression::Ct { to: R, key, direction: None }
+}
+
+fn payload(header: Header, offset: u32, length: u32) -> Expression {
+    Expression::Payload { to: R, header, offset, length }
+}
+
+fn compare(comparison: Comparison, value: impl Into<Vec<u8>>) -> Expression {
+    Expression::Compare { from: R, comparison, value: value.into() }
+}
+
+/// The number in the register becomes `(number & mask) ^ xor`.
+fn bitwise(mask: u32, xor: u32) -> Expression {
+    Expression::Bitwise { from: R, to: R, mask: mask.to_ne_bytes().into(), xor: xor.to_ne_bytes().into() }
+}
+
+fn in_set(set: &Set) -> Expression {
+    Expression::InSet { from: R, set: set.name.into(), included: true }
+}
+
+fn immediate(to: Register, value: impl Into<Vec<u8>>) -> Expression {
+    Expression::Immediate { to, value: value.into() }
+}
+
+/// The register of the port: an IPv6 address takes four before it.
+fn port_register() -> Register {
+    R.plus(4)
+}
+
+/// The translation to an address of this family in the first register and, with `port`, to the port in its register.
+fn nat(kind: Nat, address: IpAddr, port: bool) -> Expression {
+    let (family, port) = (family(address.is_ipv6()), port.then(port_register));
+    Expression::Nat { kind, family, address: Some(R), port, last_port: None, flags: 0 }
 }
 
 fn octets(address: IpAddr) -> Vec<u8> {
@@ -269,10 +287,10 @@ fn octets(address: IpAddr) -> Vec<u8> {
 
 fn source(ipv6: bool) -> Expression {
     let (offset, length) = if ipv6 { (8, 16) } else { (12, 4) };
-    Expression::Payload { header: Header::Network, offset, length }
+    payload(Header::Network, offset, length)
 }
 
 fn destination(ipv6: bool) -> Expression {
     let (offset, length) = if ipv6 { (24, 16) } else { (16, 4) };
-    Expression::Payload { header: Header::Network, offset, length }
+    payload(Header::Network, offset, length)
 }

@@ -145,15 +145,18 @@ impl Batch {
     /// Appends a rule to a chain. Its sets must exist, or be added before.
     #[must_use]
     pub fn add_rule(mut self, chain: &str, rule: &Rule) -> Self {
-        let anonymous = self.anonymous.clone();
+        let anonymous = std::mem::take(&mut self.anonymous);
         self.rules = self.rules.saturating_add(1);
         let operation =
             format_args!("adding rule {} of the batch, to chain {chain}{}", self.rules, rule.suffix());
         let operation = operation.to_string();
-        self.push(operation, (NEW_RULE, FLAG_CREATE | FLAG_APPEND), |message| {
+        self = self.push(operation, (NEW_RULE, FLAG_CREATE | FLAG_APPEND), |message| {
+            // NFTA_RULE_CHAIN.
             message.string(2, chain);
             rule.write(message, &anonymous);
-        })
+        });
+        self.anonymous = anonymous;
+        self
     }
 
     /// Deletes the rule of a chain with this handle (see [`super::dump::RuleDump::handle`]). ENOENT if there is none.
@@ -224,7 +227,8 @@ impl Batch {
         self
     }
 
-    /// Sends the batch over a socket of protocol [`Netfilter`](crate::netlink::socket::Protocol::Netfilter). An empty batch is not sent.
+    /// Sends the batch over a socket of protocol [`Netfilter`](crate::netlink::socket::Protocol::Netfilter). An empty batch is not sent. One of
+    /// more than about 200 KiB needs CAP_NET_ADMIN in the initial user namespace, for its send buffer.
     ///
     /// # Errors
     /// The kernel refused the first change that the error has, and changed nothing. Without a reply of the kernel

@@ -273,3 +273,21 @@ fn raw_elements(payload: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
     }
     Ok(elements)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
+            let payload = [&[0; 4], bytes.as_slice()].concat();
+            if let Ok(raw) = Raw::read(&payload, &[4]) {
+                let _ = (raw.string(1), raw.get(4).map(without_counters));
+            }
+            let _ = (raw_elements(&payload), without_counters(&bytes));
+        }
+    }
+}

@@ -332,3 +332,16 @@ impl Expression {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_have_the_numbers_that_the_kernel_writes() {
+        let numbers: Vec<_> = (0..Register::COUNT).filter_map(Register::at).map(Register::number).collect();
+        assert_eq!(numbers, [1, 9, 10, 11, 2, 13, 14, 15, 3, 17, 18, 19, 4, 21, 22, 23]);
+        assert_eq!(Register::at(16), None);
+        assert_eq!(Register::FIRST.plus(20), Register::at(15).unwrap());
+    }
+}
