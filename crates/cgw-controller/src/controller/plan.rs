@@ -149,11 +149,11 @@ pub enum Request {
 /// The writes of one request so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// It recorded the binding with this number.
+    /// It recorded the binding with this number; of an unbind: it gave up, and removed `unbinding`.
     pub recorded: Option<TunId>,
     /// It wrote the annotations of a Service that did not carry the VIP.
     pub joined: bool,
-    /// It wrote `unbinding` to the record with this number.
+    /// It wrote `unbinding` to the record with this number, or removed it.
     pub unbinding: Option<TunId>,
     /// It removed the annotations.
     pub released: bool,
@@ -164,9 +164,10 @@ impl Progress {
     pub fn add(&mut self, write: &Write) {
         match write {
             Write::Record { bind, .. } if bind.unbinding => self.unbinding = Some(bind.tun_id),
-            Write::Record { bind, .. } if self.unbinding.is_none() => self.recorded = Some(bind.tun_id),
+            Write::Record { bind, .. } => self.recorded = Some(bind.tun_id),
             Write::Carry { is_new: true, .. } => self.joined = true,
             Write::Release { .. } => self.released = true,
+            Write::Erase { bind, .. } => self.unbinding = Some(bind.tun_id),
             _ => {}
         }
     }
@@ -190,7 +191,7 @@ pub struct Reply {
     pub message: String,
 }
 
-/// What remains to be written, in order, and the response after that. Only the first write is executed; then the state is observed
+/// The writes that remain, in order, and the response after that. Only the first write is executed; then the state is observed
 /// and planned again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {

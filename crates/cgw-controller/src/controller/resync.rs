@@ -33,7 +33,7 @@ const WRITES: u32 = 20;
 /// Registrations of several keepers become one poll.
 const POLL_DELAY: Duration = Duration::from_millis(500);
 
-/// What is reconciled.
+/// The object of one reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// The status servers of all keepers are polled.

@@ -46,7 +46,7 @@ fn bound(progress: &Progress, vip: Vip, owner: &Owner) -> Verdict {
     }
 }
 
-/// The binding that this request wrote, or joined, is gone or is being removed: another client unbinds the VIP. Whoever comes second
+/// The binding that this request wrote, or joined, is gone or is being removed: another client unbinds the VIP. The bind
 /// undoes its write.
 fn undone(
     owner: &Owner,
@@ -65,10 +65,15 @@ fn undone(
         };
         admits && !record.unbinding && progress.recorded.is_none_or(|number| number == record.tun_id)
     });
-    if stands {
+    let carries = tenant.filter(|tenant| tenant.vip == Some(vip));
+    // A bind that has undone its write does not join again: an unbind that gave up at the same time would begin again, too.
+    if stands && !(progress.joined && progress.released && carries.is_none()) {
         return None;
     }
-    let joined = tenant.filter(|tenant| progress.joined && tenant.vip == Some(vip));
+    if let Some((other, port)) = tenant.filter(|_| stands).and_then(|tenant| conflict(snapshot, tenant)) {
+        return Some(same_port(vip, &other, &port));
+    }
+    let joined = carries.filter(|_| progress.joined);
     let undo = joined.map(|tenant| release(vip, tenant)).unwrap_or_default();
     Some(Verdict::new(409, format!("VIP {vip} was unbound at the same time")).after(undo))
 }
@@ -112,6 +117,10 @@ fn has_other(snapshot: &Snapshot, tenant: &Tenant) -> Option<Verdict> {
     Some(Verdict::new(409, format!("Service {} carries VIP {other}; unbind it first", tenant.name)))
 }
 
+fn same_port(vip: Vip, other: &ServiceName, port: &Port) -> Verdict {
+    Verdict::new(409, format!("Service {other} has port {port} on VIP {vip} already"))
+}
+
 /// A Service carries the VIP of a binding that admits it.
 fn join(record: &Bind, progress: &Progress, snapshot: &Snapshot, tenant: &Tenant) -> Verdict {
     let vip = snapshot.vip;
@@ -123,8 +132,7 @@ fn join(record: &Bind, progress: &Progress, snapshot: &Snapshot, tenant: &Tenant
     let is_new = tenant.vip != Some(vip) || progress.joined;
     if let Some((other, port)) = is_new.then(|| conflict(snapshot, tenant)).flatten() {
         let undo = if progress.joined { release(vip, tenant) } else { Vec::new() };
-        let message = format!("Service {other} has port {port} on VIP {vip} already");
-        return Verdict::new(409, message).after(undo);
+        return same_port(vip, &other, &port).after(undo);
     }
     let code = if progress.recorded.is_some() { 201 } else { 200 };
     carried(code, record, snapshot, tenant).after(carry(record, snapshot, tenant))

@@ -1,4 +1,4 @@
-//! What remains to be done where no request is in progress: after a crash between two writes, after a change by another client, and
+//! The writes that remain where no request is in progress: after a crash between two writes, after a change by another client, and
 //! after a flip of the gateway that a Service missed.
 
 use common::plan::Problem;

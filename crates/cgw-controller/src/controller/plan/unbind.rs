@@ -34,7 +34,7 @@ pub(super) fn unbind(owner: &Owner, progress: &Progress, snapshot: &Snapshot) ->
             None if progress.released => done(),
             None => Verdict::new(404, format!("{owner} does not carry VIP {vip}")),
         },
-        (Owner::Namespace { .. }, Owner::Namespace { .. }) => namespace(vip, record, snapshot, done),
+        (Owner::Namespace { .. }, Owner::Namespace { .. }) => namespace(record, progress, snapshot, done),
     }
 }
 
@@ -52,7 +52,14 @@ fn begin(vip: Vip, record: &Bind) -> Option<Write> {
 
 /// A namespace is unbound once none of its Services carries the VIP. A Service may join between the observation and the write, so
 /// that the record says `unbinding` first, and the Services are read again.
-fn namespace(vip: Vip, record: &Bind, snapshot: &Snapshot, done: impl Fn() -> Verdict) -> Verdict {
+fn namespace(record: &Bind, progress: &Progress, snapshot: &Snapshot, done: impl Fn() -> Verdict) -> Verdict {
+    let vip = snapshot.vip;
+    if progress.recorded.is_some() {
+        return Verdict::new(
+            409,
+            format!("VIP {vip} is carried by a Service of {}; unbind it first", record.owner),
+        );
+    }
     let carriers: Vec<String> = snapshot.carriers().map(|tenant| tenant.name.to_string()).collect();
     if carriers.is_empty() {
         let erase = Write::Erase { vip, bind: Bind { unbinding: true, ..record.clone() } };
