@@ -11,12 +11,13 @@ pub mod rule;
 pub mod ruleset;
 pub mod set;
 
-use super::error::Error;
-use super::message::{FLAG_ACK, Message};
-use super::socket::{Protocol, Socket};
-use crate::cni;
+use common::netlink::Error;
+use common::netlink::nftables::commit;
+use common::netlink::socket::{Protocol, Socket};
+
+use crate::cni::{self, ToCni};
 use difference::Observed;
-use ruleset::{Subject, batch, message};
+use ruleset::{Subject, message};
 
 pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
@@ -58,22 +59,6 @@ pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
         }
         _ => Ok(()),
     }
-}
-
-/// Sends `messages` as a batch. An error has the position of the first refused one.
-fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Option<usize>, Error)> {
-    // After the last acknowledgement, all messages are processed.
-    if let Some(last) = messages.pop() {
-        messages.push(last.with_flags(FLAG_ACK));
-    }
-    let replies = socket.transaction(&batch(messages)).map_err(|error| (None, error))?;
-    for (place, reply) in replies.into_iter().enumerate() {
-        if let Some(refusal) = reply {
-            // The batch's begin is before the first.
-            return Err((place.checked_sub(1), Error::Refused(refusal)));
-        }
-    }
-    Ok(())
 }
 
 /// The names of the tables that begin with `prefix`.

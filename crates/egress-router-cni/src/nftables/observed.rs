@@ -1,7 +1,8 @@
 //! An existing table, decoded from the kernel's replies.
 
+use common::netlink::message::{Attribute, Attributes, Malformed, split};
+
 use super::comment;
-use crate::netlink::message::{Attribute, Attributes, Malformed, split};
 
 /// NFT_MSG_NEWTABLE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -240,9 +241,9 @@ impl Element {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::nftables::difference::{Observed, differences};
-    use crate::netlink::nftables::ruleset::{Hook, Kind};
-    use crate::netlink::nftables::{Chain as Desired, Rule as Composed, Ruleset, Set as Listed};
+    use crate::nftables::difference::{Observed, differences};
+    use crate::nftables::ruleset::{Hook, Kind};
+    use crate::nftables::{Chain as Desired, Rule as Composed, Ruleset, Set as Listed};
     use proptest::prelude::*;
 
     /// A table with something of each kind.

@@ -1,9 +1,8 @@
 //! Errors of netlink requests.
 
-use std::io;
+use std::{fmt, io};
 
 use super::message::{Malformed, Refusal};
-use crate::cni;
 
 /// Why a netlink request failed.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +27,14 @@ pub enum Error {
     /// No reply within the timeout.
     #[error("the kernel did not reply")]
     NoReply,
+    /// An operation on an object failed.
+    #[error("{operation} failed: {cause}")]
+    Operation {
+        /// The operation and the object, for example "adding the neighbour 192.0.2.1 dev 7".
+        operation: String,
+        /// Why.
+        cause: Box<Self>,
+    },
     /// A request with an attribute beyond 65,535 bytes.
     #[error("the request is too long")]
     TooLong,
@@ -40,21 +47,20 @@ impl Error {
         match self {
             Self::Refused(refusal) => Some(refusal.errno),
             Self::System { source, .. } => source.raw_os_error(),
+            Self::Operation { cause, .. } => cause.errno(),
             Self::Malformed(_) | Self::DumpInterrupted(_) | Self::NoReply | Self::TooLong => None,
         }
+    }
+
+    /// The error of this operation on this object ("adding the neighbour 192.0.2.1 dev 7").
+    #[must_use]
+    pub fn during(self, operation: impl fmt::Display) -> Self {
+        Self::Operation { operation: operation.to_string(), cause: Box::new(self) }
     }
 
     /// Whether the errno is one of `numbers`.
     #[must_use]
     pub fn is(&self, numbers: &[i32]) -> bool {
         self.errno().is_some_and(|errno| numbers.contains(&errno))
-    }
-
-    /// The error for the runtime: `message` has the operation and the object, the details have the kernel's message.
-    #[must_use]
-    pub fn to_cni(&self, message: impl Into<String>) -> cni::Error {
-        let code =
-            if matches!(self, Self::DumpInterrupted(_)) { cni::Code::TryAgain } else { cni::Code::Kernel };
-        cni::Error::new(code, message).details(self.to_string())
     }
 }

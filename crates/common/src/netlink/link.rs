@@ -1,7 +1,8 @@
 //! Links (RTM_NEWLINK and its kin; linux/if_link.h).
 
+use std::fmt;
+
 use super::message::{Attribute, FLAG_CREATE, FLAG_EXCLUSIVE, Malformed, Message, split};
-use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
 
 /// An existing link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +29,12 @@ pub struct Link {
     pub alias: Option<String>,
 }
 
-/// A link to create in the pod through a socket of the host.
+/// A link to create in another namespace, on a master in the socket's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewLink {
-    /// Its name in the pod.
+    /// Its name there.
     pub name: String,
-    /// Index of the master on the host.
+    /// Index of the master.
     pub master: u32,
     /// Its kind.
     pub kind: Kind,
@@ -41,6 +42,41 @@ pub struct NewLink {
     pub mtu: Option<u32>,
     /// Hardware address; none: the kernel's choice (macvlan), the master's (ipvlan).
     pub mac: Option<[u8; 6]>,
+}
+
+/// The mode of a macvlan (linux/if_link.h, MACVLAN_MODE_*).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MacvlanMode {
+    /// `bridge`, the default.
+    #[default]
+    Bridge,
+    /// `private`.
+    Private,
+    /// `vepa`.
+    Vepa,
+    /// `passthru`.
+    Passthru,
+}
+
+/// The mode of an ipvlan (linux/if_link.h, IPVLAN_MODE_*).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IpvlanMode {
+    /// `l2`, the default.
+    #[default]
+    L2,
+    /// `l3`: no ARP, no gateway.
+    L3,
+    /// `l3s`: l3, with the host's netfilter.
+    L3s,
+}
+
+/// The kind and mode of a link on a master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A macvlan.
+    Macvlan(MacvlanMode),
+    /// An ipvlan.
+    Ipvlan(IpvlanMode),
 }
 
 const ADDRESS: u16 = 1;
@@ -157,6 +193,30 @@ impl Link {
         message
     }
 
+    /// Requests the link with this index.
+    #[must_use]
+    pub fn by_index(index: u32) -> Message {
+        let mut message = request(libc::RTM_GETLINK, 0, index);
+        message.u32(FILTER, SKIP_COUNTERS);
+        message
+    }
+
+    /// Sets the MTU of the link with this index, in bytes.
+    #[must_use]
+    pub fn set_mtu(index: u32, mtu: u32) -> Message {
+        let mut message = request(libc::RTM_SETLINK, 0, index);
+        message.u32(MTU, mtu);
+        message
+    }
+
+    /// Sets the hardware address of the link with this index.
+    #[must_use]
+    pub fn set_mac(index: u32, mac: [u8; 6]) -> Message {
+        let mut message = request(libc::RTM_SETLINK, 0, index);
+        message.attribute(ADDRESS, &mac);
+        message
+    }
+
     /// Renames the link with this index.
     #[must_use]
     pub fn rename(index: u32, name: &str) -> Message {
@@ -195,17 +255,50 @@ impl NewLink {
         if let Some(mac) = self.mac {
             message.attribute(ADDRESS, &mac);
         }
-        message.nest(INFO, |info| {
-            info.string(INFO_KIND, name_of(&self.kind));
-            info.nest(INFO_DATA, |data| {
-                match self.kind {
-                    Kind::Macvlan(mode) => data.u32(MODE, macvlan_number(mode)),
-                    Kind::Ipvlan(mode) => data.u16(MODE, ipvlan_number(mode)),
-                };
-            });
+        of_kind(&mut message, name_of(&self.kind), |data| {
+            match self.kind {
+                Kind::Macvlan(mode) => data.u32(MODE, macvlan_number(mode)),
+                Kind::Ipvlan(mode) => data.u16(MODE, ipvlan_number(mode)),
+            };
         });
         message
     }
+}
+
+/// A hardware address, as ip-link(8) writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, f] = self.0;
+        write!(formatter, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
+/// A request about the link with this index, or about a new one (0).
+pub(super) fn request(kind: u16, flags: u16, index: u32) -> Message {
+    Message::new(kind, flags, &fixed(index, 0, 0))
+}
+
+/// Adds the name, hardware address and MTU of a new link.
+pub(super) fn named(message: &mut Message, name: &str, mac: [u8; 6], mtu: u32) {
+    message.string(NAME, name).attribute(ADDRESS, &mac).u32(MTU, mtu);
+}
+
+/// Adds IFLA_LINKINFO: a kind, and its attributes.
+pub(super) fn of_kind(message: &mut Message, kind: &str, fill: impl FnOnce(&mut Message)) {
+    message.nest(INFO, |info| {
+        info.string(INFO_KIND, kind).nest(INFO_DATA, fill);
+    });
+}
+
+/// IFLA_INFO_DATA, if `attribute` is IFLA_LINKINFO.
+pub(super) fn info_data<'a>(attribute: &Attribute<'a>) -> Result<Option<Attribute<'a>>, Malformed> {
+    if attribute.kind != INFO {
+        return Ok(None);
+    }
+    attribute.nested().find(|part| part.is_err() || part.is_ok_and(|part| part.kind == INFO_DATA)).transpose()
 }
 
 /// The kernel's name of a link kind.

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use common::netlink::message::{FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, Message};
+use common::netlink::nftables::{self, Family};
+
 use super::comment;
 use super::rule::Rule;
 use super::set::Set;
-use crate::netlink::message::{FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, Message};
 
 /// A table with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,24 +137,10 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// nf_tables' subsystem of nfnetlink, NFNL_SUBSYS_NFTABLES.
-const SUBSYSTEM: u16 = 10;
-
-/// A message of nf_tables about family inet; `kind` is NFT_MSG_*.
+/// A message of nf_tables about a table of family inet; `kind` is NFT_MSG_*.
 #[must_use]
 pub fn message(kind: u16, flags: u16) -> Message {
-    /// NFPROTO_INET.
-    const INET: u8 = 1;
-    // struct nfgenmsg: family, version, resource.
-    Message::new(SUBSYSTEM << 8 | kind, flags, &[INET, 0, 0, 0])
-}
-
-/// `messages` between NFNL_MSG_BATCH_BEGIN and NFNL_MSG_BATCH_END: they are executed atomically.
-#[must_use]
-pub fn batch(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
-    let [high, low] = SUBSYSTEM.to_be_bytes();
-    let edge = |kind| Message::new(kind, 0, &[0, 0, high, low]);
-    [edge(0x10)].into_iter().chain(messages).chain([edge(0x11)]).collect()
+    nftables::message(Family::Inet, kind, flags)
 }
 
 impl Ruleset {

@@ -3,8 +3,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 
 use super::*;
+use crate::netlink::isolated::{ip, isolated};
 use crate::netlink::socket::{Protocol, Socket};
-use crate::sys::isolated::{ip, isolated};
 
 fn address_of(ipv6: bool, bytes: [u8; 16]) -> IpAddr {
     let [a, b, c, d, ..] = bytes;
@@ -162,7 +162,8 @@ fn a_replaced_default_route_is_restored() {
         let (before, text) = (dump(&mut socket), shown());
         let link = ip("-o link show eth1").split(':').next().unwrap().parse().unwrap();
         for old in before.iter().filter(|route| route.destination.prefix_len() == 0) {
-            let new = Route { metric: old.metric, ..Route::new(254, old.destination, None, Device::New) };
+            let new =
+                Route { metric: old.metric, ..Route::unicast(99, 254, old.destination, None, Device::New) };
             assert!(new.rivals(old));
             socket.request(&new.replace(Some(link))).unwrap();
             assert!(!dump(&mut socket).contains(old));
@@ -172,7 +173,9 @@ fn a_replaced_default_route_is_restored() {
         assert_eq!(shown(), text);
         assert!(
             socket
-                .request(&Route::new(254, "10.9.0.0/16".parse().unwrap(), None, Device::New).add(None))
+                .request(
+                    &Route::unicast(99, 254, "10.9.0.0/16".parse().unwrap(), None, Device::New).add(None)
+                )
                 .is_err()
         );
     });

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::netlink::message::Message;
+use common::netlink::message::Message;
 
 /// NFT_REG_VERDICT.
 const VERDICT: u32 = 0;

@@ -41,8 +41,13 @@ const INVERTED: u32 = 2;
 const NOTHING: u32 = u32::MAX;
 
 impl Rule {
-    /// Reads the payload of an RTM_NEWRULE: none for a rule with a condition or action that this type does not have. The
-    /// plugin creates no such rules.
+    /// The IPv4 rule of `protocol` (RTPROT_*): packets whose mark equals `mark` in the bits of `mask` use `table`.
+    #[must_use]
+    pub fn fwmark(protocol: u8, priority: u32, (mark, mask): (u32, u32), table: u32) -> Self {
+        Self { ipv6: false, priority, mark: Some((mark, mask)), from: None, table, protocol }
+    }
+
+    /// Reads the payload of an RTM_NEWRULE: none for a rule with a condition or action that this type does not have.
     ///
     /// # Errors
     /// It is malformed.

@@ -16,11 +16,24 @@ use super::message::{
 pub enum Device {
     /// An existing link, by index.
     Index(u32),
-    /// The link that the plan creates; [`crate::apply`] has its index.
+    /// A link that does not exist yet. Requests get its index.
     New,
 }
 
-/// A unicast route.
+/// The types of routes without a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// RTN_BLACKHOLE: packets are dropped.
+    Blackhole,
+    /// RTN_UNREACHABLE: packets are rejected, host unreachable.
+    Unreachable,
+    /// RTN_PROHIBIT: packets are rejected, administratively prohibited.
+    Prohibit,
+    /// RTN_THROW: the lookup continues with the next rule.
+    Throw,
+}
+
+/// A unicast route, or a [`Special`] one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// 254 is main.
@@ -66,8 +79,12 @@ const PREFERENCE: u16 = 20;
 const EXPIRES: u16 = 23;
 const PADDING: u16 = 24;
 const NEXTHOP_ID: u16 = 30;
+/// RTA_METRICS.
+const METRICS: u16 = 8;
+/// RTNH_F_ONLINK.
+const ONLINK: u32 = 4;
 /// RTNH_F_PERVASIVE | RTNH_F_ONLINK: the flags of a request. RTNH_F_DEAD, RTNH_F_LINKDOWN and others are state.
-const ASKED: u32 = 2 | 4;
+const ASKED: u32 = 2 | ONLINK;
 /// RTPROT_RA.
 const ADVERTISED: u8 = 9;
 /// RTM_F_CLONED: an entry of the cache, not of a table.
@@ -77,16 +94,20 @@ const LOCAL_TABLE: u32 = 255;
 /// RTN_UNICAST, RTN_BLACKHOLE, RTN_UNREACHABLE, RTN_PROHIBIT, RTN_THROW: the types that administrators configure.
 const KINDS: [u8; 5] = [1, 6, 7, 8, 9];
 /// RT_SCOPE_LINK.
-#[cfg(test)]
 const LINK_SCOPE: u8 = 253;
 /// RTN_UNICAST.
-#[cfg(test)]
 const UNICAST: u8 = 1;
 
 impl Route {
-    /// A unicast route of the plugin. For IPv4 without a gateway its scope is link, as the kernel requires.
-    #[cfg(test)]
-    pub(crate) fn new(table: u32, destination: IpNet, gateway: Option<IpAddr>, device: Device) -> Self {
+    /// A unicast route of `protocol` (RTPROT_*). For IPv4 without a gateway its scope is link, as the kernel requires.
+    #[must_use]
+    pub fn unicast(
+        protocol: u8,
+        table: u32,
+        destination: IpNet,
+        gateway: Option<IpAddr>,
+        device: Device,
+    ) -> Self {
         let direct = gateway.is_none() && destination.addr().is_ipv4();
         Self {
             table,
@@ -95,13 +116,58 @@ impl Route {
             device: Some(device),
             source: None,
             metric: None,
-            protocol: crate::names::PROTOCOL,
+            protocol,
             scope: if direct { LINK_SCOPE } else { 0 },
             kind: UNICAST,
             tos: 0,
             flags: 0,
             rest: Vec::new(),
         }
+    }
+
+    /// A route of `protocol` (RTPROT_*) that ends the lookup of its packets without a device.
+    #[must_use]
+    pub fn special(protocol: u8, table: u32, destination: IpNet, special: Special) -> Self {
+        let kind = match special {
+            Special::Blackhole => 6,
+            Special::Unreachable => 7,
+            Special::Prohibit => 8,
+            Special::Throw => 9,
+        };
+        Self {
+            device: None,
+            scope: 0,
+            kind,
+            ..Self::unicast(protocol, table, destination, None, Device::Index(0))
+        }
+    }
+
+    /// RTNH_F_ONLINK: the gateway is reachable on the device, even if no route leads to it.
+    #[must_use]
+    pub fn onlink(mut self) -> Self {
+        self.flags |= ONLINK;
+        self
+    }
+
+    /// Sets the MTU, locked against path MTU discovery, and the largest MSS of TCP that is advertised (RTAX_ADVMSS).
+    #[must_use]
+    pub fn metrics(mut self, locked_mtu: Option<u32>, advmss: Option<u32>) -> Self {
+        /// RTAX_LOCK with the bit of RTAX_MTU, RTAX_MTU, RTAX_ADVMSS: in the kernel's order.
+        const LOCK: u16 = 1;
+        const MTU: u16 = 2;
+        const ADVMSS: u16 = 8;
+        let mut payload = Message::new(0, 0, &[]);
+        if let Some(mtu) = locked_mtu {
+            payload.u32(LOCK, 1 << MTU).u32(MTU, mtu);
+        }
+        if let Some(advmss) = advmss {
+            payload.u32(ADVMSS, advmss);
+        }
+        self.rest.retain(|(kind, _)| kind & !NESTED != METRICS);
+        if !payload.body().is_empty() {
+            self.rest.push((METRICS, payload.body().to_vec()));
+        }
+        self
     }
 
     /// Reads the payload of an RTM_NEWROUTE: none for routes that the kernel creates itself (table local, the cache,
@@ -166,6 +232,13 @@ impl Route {
         self.rest.iter().find(|(kind, _)| *kind == EXPIRES)
     }
 
+    /// The same route without an expiry.
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.rest.retain(|(kind, _)| *kind != EXPIRES);
+        self
+    }
+
     /// Its next hops: links with their gateways. Several for a multipath route.
     #[must_use]
     pub fn paths(&self) -> Vec<(u32, Option<IpAddr>)> {
@@ -186,6 +259,12 @@ impl Route {
         message
     }
 
+    /// Requests the routes of a protocol (RTPROT_*), if the kernel can filter (Linux 4.20).
+    #[must_use]
+    pub fn of_protocol(protocol: u8) -> Message {
+        Message::new(libc::RTM_GETROUTE, 0, &[0, 0, 0, 0, 0, protocol, 0, 0, 0, 0, 0, 0])
+    }
+
     /// Adds it. EEXIST if there is one with the same destination, TOS and metric. `new` is the index of [`Device::New`].
     #[must_use]
     pub fn add(&self, new: Option<u32>) -> Message {
@@ -202,6 +281,12 @@ impl Route {
     #[must_use]
     pub fn replace(&self, new: Option<u32>) -> Message {
         self.about(libc::RTM_NEWROUTE, FLAG_REPLACE, new)
+    }
+
+    /// Adds it, or replaces the first one with the same destination, TOS and metric.
+    #[must_use]
+    pub fn set(&self, new: Option<u32>) -> Message {
+        self.about(libc::RTM_NEWROUTE, FLAG_CREATE | FLAG_REPLACE, new)
     }
 
     /// Deletes it. ESRCH if there is none.
@@ -257,8 +342,6 @@ impl Route {
             match (*kind, from) {
                 (FROM, Some((_, source))) => message.attribute(FROM, source),
                 (kind, _) if object && kind & !NESTED == MULTIPATH => &mut message,
-                // The plugin's copy does not expire, because no advertisement would renew it.
-                (EXPIRES, _) if self.protocol == crate::names::PROTOCOL => &mut message,
                 (kind, _) => message.attribute(kind, payload),
             };
         }
@@ -361,6 +444,13 @@ fn asked_paths(payload: &[u8]) -> Result<Vec<u8>, Malformed> {
 /// As ip-route(8) writes it, with link indices.
 impl fmt::Display for Route {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self.kind {
+            6 => "blackhole ",
+            7 => "unreachable ",
+            8 => "prohibit ",
+            9 => "throw ",
+            _ => "",
+        })?;
         write!(formatter, "{}", self.destination)?;
         if let Some(gateway) = self.gateway {
             write!(formatter, " via {gateway}")?;

@@ -6,9 +6,8 @@ use ipnet::IpNet;
 use super::{Protocol, Socket};
 use crate::netlink::Error;
 use crate::netlink::address::{self, Address};
+use crate::netlink::isolated::{enter, ip, isolated};
 use crate::netlink::message::{FLAG_ACK, FLAG_CREATE, FLAG_EXCLUSIVE, Message, Refusal};
-use crate::sys::Namespace;
-use crate::sys::isolated::{ip, isolated};
 
 fn by_name(name: &str) -> Message {
     let mut message = Message::new(libc::RTM_GETLINK, 0, &[0; 16]);
@@ -119,11 +118,11 @@ fn a_dump_during_changes_is_complete_or_an_error() {
             let ours = |there: &&Address| there.net.to_string().starts_with("10.1.");
             addresses.iter().filter(ours).count()
         };
-        let (namespace, over) = (Namespace::current().unwrap(), AtomicBool::new(false));
+        let (namespace, over) = (socket.namespace().unwrap(), AtomicBool::new(false));
         let (mut whole, mut refused) = (0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                namespace.enter().unwrap();
+                enter(&namespace).unwrap();
                 let mut socket = Socket::open(Protocol::Route).unwrap();
                 let mut number = 0;
                 while !over.load(Ordering::Relaxed) {
@@ -144,7 +143,6 @@ fn a_dump_during_changes_is_complete_or_an_error() {
                     }
                     Err(error) => {
                         assert!(matches!(error, Error::DumpInterrupted(_)), "{error}");
-                        assert_eq!(error.to_cni("").code, crate::cni::Code::TryAgain);
                         refused += 1;
                     }
                 }

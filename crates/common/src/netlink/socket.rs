@@ -1,10 +1,12 @@
 //! A netlink socket: sends requests and returns the reply to each.
 
+mod changes;
 mod objects;
 #[cfg(test)]
 mod tests;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use super::error::Error;
 use super::message::{
     FLAG_ACK, FLAG_DUMP, FLAG_INTERRUPTED, Malformed, Message, Refusal, acknowledgement, messages,
 };
-use crate::sys::{Namespace, Netlink};
+use super::sys::Netlink;
 
 /// NLMSG_ERROR: an acknowledgement or a refusal.
 const ERROR: u16 = 2;
@@ -33,15 +35,15 @@ const ATTEMPTS: u32 = 30;
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Timeout of a reply. Replies are available when the request has been sent; a contended RTNL delays the sending, not the reply. So this
-/// only prevents the plugin from hanging with an unknown kernel.
+/// only prevents the caller from hanging with an unknown kernel.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The protocol of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// Links, addresses, routes, rules.
+    /// Links, addresses, neighbours, routes, rules.
     Route,
-    /// nf_tables.
+    /// nf_tables, conntrack.
     Netfilter,
 }
 
@@ -91,11 +93,11 @@ impl Socket {
         Ok(Self { netlink, sequence: 0, out: Vec::new(), buffer: Vec::with_capacity(BUFFER) })
     }
 
-    /// The namespace in which it was opened.
+    /// A descriptor of the namespace in which it was opened.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn namespace(&self) -> Result<Namespace, Error> {
+    pub fn namespace(&self) -> Result<OwnedFd, Error> {
         self.netlink
             .namespace()
             .map_err(|source| Error::System { intent: "open the namespace of a socket", source })

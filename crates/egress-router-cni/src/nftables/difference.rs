@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use common::netlink::message::{Message, NESTED, attributes};
+
 use super::expression::Expression;
 use super::observed;
 use super::ruleset::{Chain, Ruleset};
 use super::set::Set;
-use crate::netlink::message::{Message, NESTED, attributes};
 
 /// An existing table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
