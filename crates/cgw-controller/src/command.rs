@@ -15,6 +15,8 @@ pub fn run() -> ExitCode {
     match Args::try_parse() {
         Ok(Args { role: Role::KeeperGuard(args) }) => return keeper::guard(args),
         Ok(Args { role: Role::KeeperCheck(args) }) => return keeper::check(args),
+        // keepalived's configuration depends on the command line and its files only.
+        Ok(Args { role: Role::Keeper(args) }) if args.plan.dry_run => return keeper::render(args),
         _ => {}
     }
     command::main(common::program!(), |args: Args| match args.role {
