@@ -52,12 +52,17 @@ impl Reporter {
         }
     }
 
-    /// The node's state has changed.
-    pub fn observed(&self, observed: &Observed) {
+    /// The node's state has changed. While keepalived adds VIPs, it changes many times.
+    pub fn observed(&self, before: Option<&Observed>, observed: &Observed) {
         let Observed { vips, node_ip, tun_mac } = observed;
         self.metrics.vips(vips.len());
         let tun_mac = tun_mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
-        tracing::info!(vips = vips.len(), %node_ip, tun_mac, "the node has changed");
+        let identity = |observed: &Observed| (observed.node_ip, observed.tun_mac);
+        if before.is_none_or(|before| identity(before) != identity(observed)) {
+            tracing::info!(vips = vips.len(), %node_ip, tun_mac, "the node has changed");
+        } else {
+            tracing::debug!(vips = vips.len(), "the VIPs on the node have changed");
+        }
         self.status.set("node", format!("{node_ip}, tunnel MAC {tun_mac}, {} VIPs", vips.len()));
     }
 

@@ -212,18 +212,15 @@ async fn observe(
                 None
             }
         };
-    reporter.observed(&observed.borrow());
+    reporter.observed(None, &observed.borrow());
     loop {
         let current = Arc::clone(&router.borrow_and_update());
         match node.observe(&current) {
             Ok(now) => {
-                let changed = observed.send_if_modified(|known| {
-                    let changed = *known != now;
-                    *known = now;
-                    changed
-                });
-                if changed {
-                    reporter.observed(&observed.borrow());
+                let before = observed.borrow().clone();
+                if before != now {
+                    reporter.observed(Some(&before), &now);
+                    observed.send_replace(now);
                 }
             }
             Err(error) => tracing::error!("observing the node failed: {error}"),

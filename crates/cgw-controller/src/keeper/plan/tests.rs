@@ -221,11 +221,11 @@ impl Model {
 fn the_controller_ends_with_the_current_state_after_every_history() {
     let ops: Vec<Op> = (0..views().len())
         .map(Op::Change)
-        .chain((0..2).flat_map(|index| [Op::Process(index), Op::Fail(index), Op::Respond(index)]))
+        .chain((0..3).flat_map(|index| [Op::Process(index), Op::Fail(index), Op::Respond(index)]))
         .collect();
     let mut seen = HashSet::new();
     let mut frontier = vec![Model::new()];
-    for _depth in 0..7 {
+    for _depth in 0..10 {
         let mut next = Vec::new();
         for model in frontier {
             for op in &ops {
@@ -238,5 +238,6 @@ fn the_controller_ends_with_the_current_state_after_every_history() {
         }
         frontier = next;
     }
-    assert!(seen.len() > 5_000, "{} states are too few", seen.len());
+    // A change of the model must not make it trivial.
+    assert!(seen.len() > 4_000, "{} states are too few", seen.len());
 }
