@@ -195,7 +195,7 @@ impl File {
         };
         let (least, most) = (SHORTEST_ADVERT, LONGEST_ADVERT);
         let advert = self.advert_interval;
-        if !(least..=most).contains(&advert) || advert.as_micros() % 10_000 != 0 {
+        if !(least..=most).contains(&advert) || !advert.as_micros().is_multiple_of(10_000) {
             return Err(format!(
                 "advertInterval: {advert:?} is not allowed, multiples of 10ms from {least:?} to {most:?} are"
             ));

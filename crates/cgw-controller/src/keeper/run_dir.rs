@@ -18,7 +18,7 @@ pub struct RunDir {
     path: PathBuf,
 }
 
-/// What the guard and the check script need to know. It is there from before the first VIP can be on the node until after the last
+/// The facts for the guard and the check script. The file is there from before the first VIP can be on the node until after the last
 /// one is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
