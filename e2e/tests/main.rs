@@ -6,6 +6,7 @@
 mod apinetlet;
 mod apinetlet_manifests;
 mod cgw_controller;
+mod cgw_keeper;
 mod cluster;
 mod common_apply;
 mod common_cluster;
