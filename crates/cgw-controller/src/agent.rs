@@ -4,13 +4,19 @@
 //!   Services, Pods, Nodes, store binds ── observe ── plan ── Datapath ── driver (vxlan or ovs) ── kernel, Open vSwitch
 //! ```
 //!
+//! * [`observe`], [`snapshot`]: caches become a [`snapshot::Snapshot`].
+//! * [`mod@plan`]: rules: `nodes` → `bindings` → `pods` → `ports`. [`trace`] explains them for one pod.
 //! * [`datapath`]: the desired datapath, without anything of a driver.
 //! * [`driver`]: what a driver promises.
-//! * [`args`], [`run`]: command line and start.
+//! * [`args`]: command line.
 
 pub mod args;
 pub mod datapath;
 pub mod driver;
+pub mod observe;
+pub mod plan;
+pub mod snapshot;
+pub mod trace;
 
 use common::{args::RuntimeArgs, command::Work};
 
