@@ -121,4 +121,4 @@ fn datapath(config: &Config, snapshot: &Snapshot, problems: &mut Problems<'_>) -
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

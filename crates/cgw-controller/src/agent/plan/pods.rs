@@ -26,7 +26,7 @@ pub struct Pods {
     pub unbound: BTreeSet<Ipv4Addr>,
 }
 
-/// What the admitted Services decide about a pod.
+/// The decision of the admitted Services about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected<'a> {
     /// It uses the VIP of this Service.

@@ -1,5 +1,5 @@
 //! The rules, one by one and all together.
 
-mod env;
+pub mod env;
 mod properties;
 mod rules;

@@ -177,7 +177,7 @@ fn a_vip_that_cannot_be_used_leaves_its_pods_neither_bound_nor_unbound() {
         let mut env = TestEnv::bound();
         env.bind(VIP_B, bind("b/b", 3));
         env.bind(VIP_A, bind("z", 1));
-        env.bind(vip, bind("a", 3));
+        env.bind(vip, bind("a", if code == "TunIdInUse" { 3 } else { 4 }));
         env.service(service("a/a", vip, G1, "app=x"));
         let (datapath, problems) = env.datapath("n1");
         assert_eq!(datapath.vips.keys().copied().collect::<Vec<_>>(), [ip(VIP_B)]);
