@@ -2,11 +2,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use common::netlink::nftables::Verdict;
+use common::netlink::nftables::expression::{Comparison, Ct, Expression, Header, Meta};
 use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::netlink::nftables::expression::{Connection, Expression, Header, Meta, Verdict};
 
 /// A packet and its metadata.
 #[derive(Debug, Clone)]
@@ -59,12 +60,13 @@ impl Packet {
 }
 
 impl Tracked {
-    fn load(&self, key: Connection) -> Vec<u8> {
+    fn load(&self, key: Ct) -> Vec<u8> {
         match key {
-            Connection::State => self.state.to_ne_bytes().to_vec(),
-            Connection::Direction => vec![self.direction],
-            Connection::Status => self.status.to_ne_bytes().to_vec(),
-            Connection::Mark => self.mark.to_ne_bytes().to_vec(),
+            Ct::State => self.state.to_ne_bytes().to_vec(),
+            Ct::Direction => vec![self.direction],
+            Ct::Status => self.status.to_ne_bytes().to_vec(),
+            Ct::Mark => self.mark.to_ne_bytes().to_vec(),
+            other => panic!("no filter has {other:?}"),
         }
     }
 }
@@ -79,20 +81,24 @@ fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Outcome> {
     let mut register = Vec::new();
     for expression in &rule.expressions {
         match expression {
-            Expression::Meta(key) => register = packet.meta(*key),
-            Expression::Connection(key) => register = packet.connection.as_ref()?.load(*key),
-            Expression::Payload { header, offset, length } => {
+            Expression::Meta { key, .. } => register = packet.meta(*key),
+            Expression::Ct { key, .. } => register = packet.connection.as_ref()?.load(*key),
+            Expression::Payload { header, offset, length, .. } => {
                 let (start, length) = (*offset as usize, *length as usize);
                 register = packet.header(*header)[start..start + length].to_vec();
             }
-            Expression::Bitwise { mask, xor } => {
-                let value = u32::from_ne_bytes(register.try_into().unwrap());
-                register = ((value & mask) ^ xor).to_ne_bytes().to_vec();
+            Expression::Bitwise { mask, xor, .. } => {
+                let bits = register.iter().zip(mask).zip(xor);
+                register = bits.map(|((byte, mask), xor)| byte & mask ^ xor).collect();
             }
-            Expression::Compare { equal, bytes } if (register == *bytes) != *equal => return None,
-            Expression::Compare { .. } => {}
-            Expression::Lookup(name) => {
-                let set = ruleset.sets.iter().find(|set| set.name == *name).unwrap();
+            Expression::Compare { comparison, value, .. } => {
+                assert!(matches!(comparison, Comparison::Equal | Comparison::NotEqual));
+                if (register == *value) != (*comparison == Comparison::Equal) {
+                    return None;
+                }
+            }
+            Expression::InSet { set: name, included: true, .. } => {
+                let set = ruleset.sets.iter().find(|set| set.name == name).unwrap();
                 let below = set.elements.iter().rfind(|element| element.key <= register)?;
                 if below.end || !set.interval && below.key != register {
                     return None;

@@ -1,0 +1,347 @@
+//! The kernel's expressions (linux/netfilter/nf_tables.h, NFTA_*_ATTRIBUTES).
+
+use super::Family;
+use super::verdict::Verdict;
+use crate::netlink::message::Message;
+
+mod encode;
+
+/// A register of four bytes. A value that is longer also uses those behind it. A value of one to three bytes is at the register's start, and
+/// the rest is zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Register(u8);
+
+impl Register {
+    /// The number of registers.
+    pub const COUNT: u8 = 16;
+    /// The first one: the default of all builders.
+    pub const FIRST: Self = Self(0);
+
+    /// The register at `index`, the first is 0; none if there are not so many.
+    #[must_use]
+    pub fn at(index: u8) -> Option<Self> {
+        (index < Self::COUNT).then_some(Self(index))
+    }
+
+    /// The register `count` registers behind this one. The last one if there are not so many; the kernel refuses values that do not fit.
+    #[must_use]
+    pub fn plus(self, count: u8) -> Self {
+        Self(self.0.saturating_add(count).min(Self::COUNT.saturating_sub(1)))
+    }
+
+    /// NFT_REG_* and NFT_REG32_*, as the kernel writes it: every fourth one has a number of the older registers of 16 bytes.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        if self.0.is_multiple_of(4) {
+            u32::from(self.0 / 4).saturating_add(1)
+        } else {
+            u32::from(self.0).saturating_add(8)
+        }
+    }
+}
+
+/// An expression of a rule. The rule ends if a comparison or lookup does not match, or if a packet does not have the loaded value
+/// (a connection, a header).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expression {
+    /// Loads bytes of a header, in network order.
+    Payload {
+        /// Where they are loaded to.
+        to: Register,
+        /// The header.
+        header: Header,
+        /// From the header's start, in bytes.
+        offset: u32,
+        /// In bytes.
+        length: u32,
+    },
+    /// Loads metadata of the packet.
+    Meta {
+        /// Where they are loaded to.
+        to: Register,
+        /// The datum.
+        key: Meta,
+    },
+    /// Sets the packet's mark.
+    SetMark {
+        /// The register with the mark.
+        from: Register,
+    },
+    /// Loads a value of the packet's connection.
+    Ct {
+        /// Where it is loaded to.
+        to: Register,
+        /// The value.
+        key: Ct,
+        /// The direction of the addresses and ports; none for the others.
+        direction: Option<Direction>,
+    },
+    /// Sets the connection's mark.
+    SetCtMark {
+        /// The register with the mark.
+        from: Register,
+    },
+    /// The value must compare to these bytes.
+    Compare {
+        /// The register with the value.
+        from: Register,
+        /// The comparison.
+        comparison: Comparison,
+        /// As in the register: network order for packet data, host order for marks and states.
+        value: Vec<u8>,
+    },
+    /// The value becomes `(value & mask) ^ xor`. Both have the value's length.
+    Bitwise {
+        /// The register with the value.
+        from: Register,
+        /// Where the result is stored to.
+        to: Register,
+        /// Bits of the value that stay; the others become zero.
+        mask: Vec<u8>,
+        /// Bits that are inverted after the mask was applied.
+        xor: Vec<u8>,
+    },
+    /// Converts a number of two bytes from host to network order.
+    HostToNetwork16 {
+        /// The register with the number.
+        from: Register,
+        /// Where the result is stored to.
+        to: Register,
+    },
+    /// The value must be in a set, or must not.
+    InSet {
+        /// The register with the value.
+        from: Register,
+        /// Name of the set.
+        set: String,
+        /// The value must be in the set. False: it must not.
+        included: bool,
+    },
+    /// Loads the data of the value from a map. The rule ends if the map does not have the value.
+    FromMap {
+        /// The register with the value.
+        from: Register,
+        /// Name of the map.
+        map: String,
+        /// Where the data are loaded to.
+        to: Register,
+    },
+    /// Executes the verdict of the value from a verdict map. The rule ends if the map does not have the value.
+    VerdictMap {
+        /// The register with the value.
+        from: Register,
+        /// Name of the map.
+        map: String,
+    },
+    /// Loads a constant.
+    Immediate {
+        /// Where it is loaded to.
+        to: Register,
+        /// The bytes.
+        value: Vec<u8>,
+    },
+    /// Ends the rule with a verdict.
+    Verdict(Verdict),
+    /// Jenkins' hash of the value: `jhash(value, seed) * modulus / 2^32 + offset`, a number of four bytes in host order. It is the same on all
+    /// machines with the same byte order.
+    Hash {
+        /// The first register with the value.
+        from: Register,
+        /// Length of the value in bytes.
+        length: u32,
+        /// Where the number is stored to.
+        to: Register,
+        /// The number of different results, at least 1.
+        modulus: u32,
+        /// The seed.
+        seed: u32,
+        /// Added to the result.
+        offset: u32,
+    },
+    /// Translates the connection's source or destination. Only in chains of type nat; the rest of the rule is not executed.
+    Nat {
+        /// SNAT or DNAT.
+        kind: Nat,
+        /// The family of the address: IPv4 or IPv6.
+        family: Family,
+        /// The register with the address.
+        address: Option<Register>,
+        /// The register with the port, or the first one of a range.
+        port: Option<Register>,
+        /// The register with the last port of a range.
+        last_port: Option<Register>,
+        /// NF_NAT_RANGE_*, for example [`PERSISTENT`] or [`RANDOM_FULLY`].
+        flags: u32,
+    },
+    /// Loads the type (RTN_*) of the destination address, for any interface.
+    DestinationType {
+        /// Where it is loaded to, as four bytes in host order.
+        to: Register,
+    },
+    /// Counts packets and bytes.
+    Counter,
+    /// Rejects the packet with an error to the sender.
+    Reject(Reject),
+    /// Loads the largest MSS that the route of the packet allows: two bytes in host order.
+    RouteMss {
+        /// Where it is loaded to.
+        to: Register,
+    },
+    /// Loads the MSS option of a TCP SYN: two bytes in network order.
+    Mss {
+        /// Where it is loaded to.
+        to: Register,
+    },
+    /// Sets the MSS option of a TCP SYN. The kernel only lowers it.
+    SetMss {
+        /// The register with the MSS: two bytes in network order.
+        from: Register,
+    },
+}
+
+/// NF_NAT_RANGE_PERSISTENT: the same translation for all connections of a client.
+pub const PERSISTENT: u32 = 8;
+/// NF_NAT_RANGE_PROTO_RANDOM_FULLY: random ports.
+pub const RANDOM_FULLY: u32 = 16;
+
+/// nft_payload_bases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Header {
+    /// IPv4's or IPv6's.
+    Network,
+    /// TCP's, UDP's, ICMP's …
+    Transport,
+}
+
+/// nft_meta_keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meta {
+    /// The packet's mark: four bytes in host order.
+    Mark,
+    /// Name of the input interface: 16 bytes, padded with zeros.
+    InputName,
+    /// Name of the output interface: 16 bytes, padded with zeros.
+    OutputName,
+    /// NFPROTO_IPV4 or NFPROTO_IPV6: one byte.
+    Family,
+    /// IPPROTO_*, behind extension headers: one byte.
+    Protocol,
+}
+
+/// nft_ct_keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ct {
+    /// Bits of [`super::rule::STATE_NEW`] and the like: four bytes in host order.
+    State,
+    /// 0: original direction; 1: reply direction. One byte.
+    Direction,
+    /// IPS_*: four bytes in host order.
+    Status,
+    /// Four bytes in host order.
+    Mark,
+    /// Source address of a direction: four bytes.
+    Ipv4Source,
+    /// Destination address of a direction: four bytes.
+    Ipv4Destination,
+    /// Source port of a direction: two bytes in network order.
+    SourcePort,
+    /// Destination port of a direction: two bytes in network order.
+    DestinationPort,
+}
+
+/// ip_conntrack_dir.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// That of the connection's first packet.
+    Original,
+    /// That of its replies.
+    Reply,
+}
+
+/// nft_cmp_ops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// NFT_CMP_EQ.
+    Equal,
+    /// NFT_CMP_NEQ.
+    NotEqual,
+    /// NFT_CMP_LT, of values in network order.
+    Less,
+    /// NFT_CMP_LTE, of values in network order.
+    LessOrEqual,
+    /// NFT_CMP_GT, of values in network order.
+    Greater,
+    /// NFT_CMP_GTE, of values in network order.
+    GreaterOrEqual,
+}
+
+/// nft_nat_types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nat {
+    /// NFT_NAT_SNAT.
+    Source,
+    /// NFT_NAT_DNAT.
+    Destination,
+}
+
+/// nft_reject_types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reject {
+    /// ICMP or ICMPv6: administratively prohibited. In tables of family inet.
+    Prohibited,
+    /// ICMP or ICMPv6: port unreachable. In tables of family inet.
+    PortUnreachable,
+    /// TCP's reset; only where the protocol is TCP.
+    Reset,
+}
+
+impl Expression {
+    /// NFTA_EXPR_NAME.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Payload { .. } => "payload",
+            Self::Meta { .. } | Self::SetMark { .. } => "meta",
+            Self::Ct { .. } | Self::SetCtMark { .. } => "ct",
+            Self::Compare { .. } => "cmp",
+            Self::Bitwise { .. } => "bitwise",
+            Self::HostToNetwork16 { .. } => "byteorder",
+            Self::InSet { .. } | Self::FromMap { .. } | Self::VerdictMap { .. } => "lookup",
+            Self::Immediate { .. } | Self::Verdict(_) => "immediate",
+            Self::Hash { .. } => "hash",
+            Self::Nat { .. } => "nat",
+            Self::DestinationType { .. } => "fib",
+            Self::Counter => "counter",
+            Self::Reject(_) => "reject",
+            Self::RouteMss { .. } => "rt",
+            Self::Mss { .. } | Self::SetMss { .. } => "exthdr",
+        }
+    }
+
+    /// Writes NFTA_LIST_ELEM: name and data. Defaults are written explicitly, so that an observed expression can be compared.
+    /// `anonymous` has the sets of the same batch that have no name in the kernel, with their IDs.
+    pub fn write(&self, message: &mut Message, anonymous: &[(String, u32)]) {
+        /// NFTA_LIST_ELEM.
+        const ELEMENT: u16 = 1;
+        /// NFTA_EXPR_NAME.
+        const NAME: u16 = 1;
+        /// NFTA_EXPR_DATA.
+        const DATA: u16 = 2;
+        message.nest(ELEMENT, |message| {
+            message.string(NAME, self.name()).nest(DATA, |message| self.data(message, anonymous));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_have_the_numbers_that_the_kernel_writes() {
+        let numbers: Vec<_> = (0..Register::COUNT).filter_map(Register::at).map(Register::number).collect();
+        assert_eq!(numbers, [1, 9, 10, 11, 2, 13, 14, 15, 3, 17, 18, 19, 4, 21, 22, 23]);
+        assert_eq!(Register::at(16), None);
+        assert_eq!(Register::FIRST.plus(20), Register::at(15).unwrap());
+    }
+}

@@ -1,0 +1,184 @@
+//! The attributes of each expression.
+
+use super::{Comparison, Ct, Direction, Expression, Header, Meta, Nat, Register, Reject};
+use crate::netlink::message::Message;
+use crate::netlink::nftables::value;
+
+/// NFT_REG_VERDICT.
+const VERDICT: u32 = 0;
+
+impl Expression {
+    /// NFTA_EXPR_DATA.
+    pub(super) fn data(&self, message: &mut Message, anonymous: &[(String, u32)]) {
+        match self {
+            // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN.
+            Self::Payload { to, header, offset, length } => {
+                message.be32(1, to.number()).be32(2, header.number()).be32(3, *offset).be32(4, *length)
+            }
+            // NFTA_META_DREG, _KEY, _SREG.
+            Self::Meta { to, key } => message.be32(1, to.number()).be32(2, key.number()),
+            Self::SetMark { from } => message.be32(2, Meta::Mark.number()).be32(3, from.number()),
+            // NFTA_CT_DREG, _KEY, _DIRECTION, _SREG.
+            Self::Ct { to, key, direction } => {
+                message.be32(1, to.number()).be32(2, key.number());
+                match direction {
+                    Some(direction) => message.u8(3, direction.number()),
+                    None => message,
+                }
+            }
+            Self::SetCtMark { from } => message.be32(2, Ct::Mark.number()).be32(4, from.number()),
+            // NFTA_CMP_SREG, _OP, _DATA.
+            Self::Compare { from, comparison, value: bytes } => {
+                message.be32(1, from.number()).be32(2, comparison.number());
+                value(message, 3, bytes)
+            }
+            Self::Bitwise { from, to, mask, xor } => bitwise(message, (*from, *to), mask, xor),
+            // NFTA_BYTEORDER_SREG, _DREG, _OP (NFT_BYTEORDER_HTON), _LEN, _SIZE.
+            Self::HostToNetwork16 { from, to } => {
+                message.be32(1, from.number()).be32(2, to.number()).be32(3, 1).be32(4, 2).be32(5, 2)
+            }
+            // NFTA_LOOKUP_SREG, _FLAGS (NFT_LOOKUP_F_INV).
+            Self::InSet { from, set, included } => {
+                set_of(message, set, anonymous).be32(2, from.number()).be32(5, u32::from(!included))
+            }
+            // NFTA_LOOKUP_SREG, _DREG, _FLAGS.
+            Self::FromMap { from, map, to } => {
+                set_of(message, map, anonymous).be32(2, from.number()).be32(3, to.number()).be32(5, 0)
+            }
+            Self::VerdictMap { from, map } => {
+                set_of(message, map, anonymous).be32(2, from.number()).be32(3, VERDICT).be32(5, 0)
+            }
+            // NFTA_IMMEDIATE_DREG, _DATA.
+            Self::Immediate { to, value: bytes } => value(message.be32(1, to.number()), 2, bytes),
+            Self::Verdict(verdict) => message.be32(1, VERDICT).nest(2, |message| verdict.write(message)),
+            // NFTA_HASH_SREG, _DREG, _LEN, _MODULUS, _SEED, _OFFSET, _TYPE (NFT_HASH_JENKINS).
+            Self::Hash { from, length, to, modulus, seed, offset } => message
+                .be32(1, from.number())
+                .be32(2, to.number())
+                .be32(3, *length)
+                .be32(4, *modulus)
+                .be32(5, *seed)
+                .be32(6, *offset)
+                .be32(7, 0),
+            Self::Nat { kind, family, address, port, last_port, flags } => {
+                // NFTA_NAT_TYPE, _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _REG_PROTO_MAX, _FLAGS.
+                message.be32(1, kind.number()).be32(2, family.number().into());
+                for (attribute, register) in [(3, address), (5, port), (6, last_port)] {
+                    if let Some(register) = register {
+                        message.be32(attribute, register.number());
+                    }
+                }
+                // NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_SPECIFIED.
+                let implied = u32::from(address.is_some()) | u32::from(port.is_some()) << 1;
+                message.be32(7, flags | implied)
+            }
+            // NFTA_FIB_DREG, _RESULT (NFT_FIB_RESULT_ADDRTYPE), _FLAGS (NFTA_FIB_F_DADDR).
+            Self::DestinationType { to } => message.be32(1, to.number()).be32(2, 3).be32(3, 2),
+            Self::Counter => message,
+            // NFTA_REJECT_TYPE (NFT_REJECT_TCP_RST, NFT_REJECT_ICMPX_UNREACH), _ICMP_CODE.
+            Self::Reject(Reject::Reset) => message.be32(1, 1),
+            Self::Reject(Reject::PortUnreachable) => message.be32(1, 2).u8(2, 1),
+            Self::Reject(Reject::Prohibited) => message.be32(1, 2).u8(2, 3),
+            // NFTA_RT_DREG, _KEY (NFT_RT_TCPMSS).
+            Self::RouteMss { to } => message.be32(1, to.number()).be32(2, 3),
+            // NFTA_EXTHDR_DREG, _SREG.
+            Self::Mss { to } => mss(message.be32(1, to.number())),
+            Self::SetMss { from } => mss(message).be32(7, from.number()),
+        };
+    }
+}
+
+/// NFTA_BITWISE_SREG, _DREG, _LEN, _MASK, _XOR, _OP (NFT_BITWISE_MASK_XOR). A kernel before 5.6 skips _OP: that is the only operation it has.
+fn bitwise<'a>(
+    message: &'a mut Message,
+    (from, to): (Register, Register),
+    mask: &[u8],
+    xor: &[u8],
+) -> &'a mut Message {
+    let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+    message.be32(1, from.number()).be32(2, to.number()).be32(3, length);
+    value(message, 4, mask);
+    value(message, 5, xor).be32(6, 0)
+}
+
+/// NFTA_EXTHDR_TYPE (TCPOPT_MSS), _OFFSET, _LEN, _OP (NFT_EXTHDR_OP_TCPOPT).
+fn mss(message: &mut Message) -> &mut Message {
+    message.u8(2, 2).be32(3, 2).be32(4, 2).be32(6, 1)
+}
+
+/// NFTA_LOOKUP_SET and, for a set without a name, NFTA_LOOKUP_SET_ID.
+fn set_of<'a>(message: &'a mut Message, set: &str, anonymous: &[(String, u32)]) -> &'a mut Message {
+    match anonymous.iter().find(|(name, _)| name == set) {
+        Some((_, id)) => message.string(1, crate::netlink::nftables::set::ANONYMOUS).be32(4, *id),
+        None => message.string(1, set),
+    }
+}
+
+impl Header {
+    fn number(self) -> u32 {
+        match self {
+            Self::Network => 1,
+            Self::Transport => 2,
+        }
+    }
+}
+
+impl Meta {
+    fn number(self) -> u32 {
+        match self {
+            Self::Mark => 3,
+            Self::InputName => 6,
+            Self::OutputName => 7,
+            Self::Family => 15,
+            Self::Protocol => 16,
+        }
+    }
+}
+
+impl Ct {
+    fn number(self) -> u32 {
+        match self {
+            Self::State => 0,
+            Self::Direction => 1,
+            Self::Status => 2,
+            Self::Mark => 3,
+            Self::SourcePort => 11,
+            Self::DestinationPort => 12,
+            Self::Ipv4Source => 19,
+            Self::Ipv4Destination => 20,
+        }
+    }
+}
+
+impl Direction {
+    /// IP_CT_DIR_*.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Original => 0,
+            Self::Reply => 1,
+        }
+    }
+}
+
+impl Comparison {
+    fn number(self) -> u32 {
+        match self {
+            Self::Equal => 0,
+            Self::NotEqual => 1,
+            Self::Less => 2,
+            Self::LessOrEqual => 3,
+            Self::Greater => 4,
+            Self::GreaterOrEqual => 5,
+        }
+    }
+}
+
+impl Nat {
+    fn number(self) -> u32 {
+        match self {
+            Self::Source => 0,
+            Self::Destination => 1,
+        }
+    }
+}

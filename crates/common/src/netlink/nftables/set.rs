@@ -1,0 +1,414 @@
+//! Sets, maps and verdict maps.
+
+use std::net::Ipv4Addr;
+
+use super::verdict::Verdict;
+use super::{comment, value};
+use crate::netlink::message::{Attribute, Malformed, Message, NESTED, split};
+
+/// A set, or a map if it has data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Set {
+    /// Unique in its table. Of an anonymous set: unique in its batch.
+    pub name: String,
+    /// Types of the key. Several are a concatenation.
+    pub key: Vec<DataType>,
+    /// The data of a map; none for a set.
+    pub data: Option<MapData>,
+    /// Keys are bounds of ranges, as [`super::interval::bounds`] has them, and not values. Only for a key of one type.
+    pub interval: bool,
+    /// The set has no name in the kernel, and is deleted with the rule that refers to it. Its elements cannot be changed after the batch.
+    pub anonymous: bool,
+    /// A comment in `nft list ruleset`, or empty. At most [`comment::LIMIT`] bytes.
+    pub comment: String,
+}
+
+/// The data of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MapData {
+    /// Values of these types. Several are a concatenation.
+    Values(Vec<DataType>),
+    /// Verdicts.
+    Verdicts,
+}
+
+/// nft(8)'s types of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataType {
+    /// integer: four bytes in host order.
+    Index,
+    /// ipv4_addr.
+    Ipv4,
+    /// inet_proto: one byte.
+    Protocol,
+    /// inet_service: a port, two bytes in network order.
+    Service,
+    /// mark: four bytes in host order.
+    Mark,
+    /// ifname: 16 bytes, padded with zeros.
+    InterfaceName,
+}
+
+/// An element of a set or map.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Element {
+    /// The key, or a bound of a range. [`concatenated`] has the format of several values.
+    pub key: Vec<u8>,
+    /// NFT_SET_ELEM_INTERVAL_END: the first value that is no longer in the range before it.
+    pub end: bool,
+    /// The data of a map's element.
+    pub data: Option<ElementData>,
+}
+
+/// The data of a map's element.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ElementData {
+    /// The bytes. [`concatenated`] has the format of several values.
+    Value(Vec<u8>),
+    /// A verdict.
+    Verdict(Verdict),
+}
+
+/// The name of a set without a name: the kernel replaces %d.
+pub(super) const ANONYMOUS: &str = "__set%d";
+
+/// NFT_SET_ANONYMOUS | NFT_SET_CONSTANT.
+const WITHOUT_NAME: u32 = 1 | 2;
+/// NFT_SET_INTERVAL.
+const INTERVAL: u32 = 4;
+/// NFT_SET_MAP.
+const MAP: u32 = 8;
+/// NFT_DATA_VERDICT.
+const VERDICT: u32 = 0xffff_ff00;
+/// NFT_SET_ELEM_INTERVAL_END.
+const INTERVAL_END: u32 = 1;
+/// NFTA_LIST_ELEM.
+const ELEMENT: u16 = 1;
+/// NFTA_SET_ELEM_LIST_ELEMENTS.
+const ELEMENTS: u16 = 3;
+/// The most bytes of one attribute with elements. The field for its length has 16 bits.
+const CHUNK: usize = 60_000;
+
+/// Values as a concatenated key or as concatenated data: each is padded to a multiple of four bytes.
+#[must_use]
+pub fn concatenated(values: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(16);
+    for value in values {
+        bytes.extend_from_slice(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
+    bytes
+}
+
+/// The key `ipv4_addr . inet_proto . inet_service`, for example of a verdict map of services.
+#[must_use]
+pub fn service_key(address: Ipv4Addr, protocol: u8, port: u16) -> Vec<u8> {
+    concatenated(&[&address.octets(), &[protocol], &port.to_be_bytes()])
+}
+
+/// The data `ipv4_addr . inet_service`, for example of a map of backends.
+#[must_use]
+pub fn backend_data(address: Ipv4Addr, port: u16) -> Vec<u8> {
+    concatenated(&[&address.octets(), &port.to_be_bytes()])
+}
+
+impl DataType {
+    /// nft(8)'s number of the type. The kernel keeps it, and `nft list` reads it.
+    fn number(self) -> u32 {
+        match self {
+            Self::Index => 4,
+            Self::Ipv4 => 7,
+            Self::Protocol => 12,
+            Self::Service => 13,
+            Self::Mark => 19,
+            Self::InterfaceName => 41,
+        }
+    }
+
+    /// Length in bytes.
+    fn length(self) -> u32 {
+        match self {
+            Self::Index | Self::Ipv4 | Self::Mark => 4,
+            Self::Protocol => 1,
+            Self::Service => 2,
+            Self::InterfaceName => 16,
+        }
+    }
+
+    /// nft(8)'s enum byteorder: 1 is the host's, 2 is the network's.
+    fn byte_order(self) -> u32 {
+        match self {
+            Self::Index | Self::Mark | Self::InterfaceName => 1,
+            Self::Ipv4 | Self::Protocol | Self::Service => 2,
+        }
+    }
+}
+
+/// Number and length of a concatenation: nft(8) has six bits for each type.
+fn type_of(types: &[DataType]) -> (u32, u32) {
+    match types {
+        [one] => (one.number(), one.length()),
+        several => several.iter().fold((0, 0), |(number, length), one| {
+            (number << 6 | one.number(), length.saturating_add(one.length().next_multiple_of(4)))
+        }),
+    }
+}
+
+impl Set {
+    /// A set of values.
+    #[must_use]
+    pub fn new(name: impl Into<String>, key: &[DataType]) -> Self {
+        Self {
+            name: name.into(),
+            key: key.to_vec(),
+            data: None,
+            interval: false,
+            anonymous: false,
+            comment: String::new(),
+        }
+    }
+
+    /// A set of networks, whose elements are [`super::interval::bounds`].
+    #[must_use]
+    pub fn networks(name: impl Into<String>) -> Self {
+        Self { interval: true, ..Self::new(name, &[DataType::Ipv4]) }
+    }
+
+    /// A map to values.
+    #[must_use]
+    pub fn map(name: impl Into<String>, key: &[DataType], data: &[DataType]) -> Self {
+        Self { data: Some(MapData::Values(data.to_vec())), ..Self::new(name, key) }
+    }
+
+    /// A verdict map.
+    #[must_use]
+    pub fn verdict_map(name: impl Into<String>, key: &[DataType]) -> Self {
+        Self { data: Some(MapData::Verdicts), ..Self::new(name, key) }
+    }
+
+    /// The same set without a name in the kernel.
+    #[must_use]
+    pub fn anonymous(mut self) -> Self {
+        self.anonymous = true;
+        self
+    }
+
+    /// The same set with a comment.
+    #[must_use]
+    pub fn comment(mut self, comment: impl Into<String>) -> Self {
+        self.comment = comment.into();
+        self
+    }
+
+    /// Writes the attributes of NFT_MSG_NEWSET behind the table; `id` is unique in the batch.
+    pub(super) fn write(&self, message: &mut Message, id: u32) {
+        let (key, length) = type_of(&self.key);
+        let mut flags = if self.interval { INTERVAL } else { 0 };
+        flags |= if self.anonymous { WITHOUT_NAME } else { 0 };
+        flags |= if self.data.is_some() { MAP } else { 0 };
+        // NFTA_SET_NAME, _FLAGS, _KEY_TYPE, _KEY_LEN, _DATA_TYPE, _DATA_LEN, _ID, _USERDATA.
+        message.string(2, if self.anonymous { ANONYMOUS } else { &self.name });
+        message.be32(3, flags).be32(4, key).be32(5, length);
+        match &self.data {
+            Some(MapData::Verdicts) => {
+                message.be32(6, VERDICT);
+            }
+            Some(MapData::Values(types)) => {
+                let (number, length) = type_of(types);
+                message.be32(6, number).be32(7, length);
+            }
+            None => {}
+        }
+        message.be32(10, id).attribute(13, &self.userdata());
+    }
+
+    /// The user data that `nft list` reads: NFTNL_UDATA_SET_KEYBYTEORDER, _DATABYTEORDER, _COMMENT.
+    fn userdata(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16);
+        let mut order = |kind: u8, types: &[DataType]| {
+            if let [one] = types {
+                bytes.extend_from_slice(&[kind, 4]);
+                bytes.extend_from_slice(&one.byte_order().to_ne_bytes());
+            }
+        };
+        order(0, &self.key);
+        if let Some(MapData::Values(types)) = &self.data {
+            order(1, types);
+        }
+        if !self.comment.is_empty() {
+            bytes.extend(comment::tagged(7, &self.comment));
+        }
+        bytes
+    }
+}
+
+impl Element {
+    /// An element of a set.
+    #[must_use]
+    pub fn new(key: impl Into<Vec<u8>>) -> Self {
+        Self { key: key.into(), end: false, data: None }
+    }
+
+    /// An element of a map.
+    #[must_use]
+    pub fn with_value(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        Self { data: Some(ElementData::Value(value.into())), ..Self::new(key) }
+    }
+
+    /// An element of a verdict map.
+    #[must_use]
+    pub fn with_verdict(key: impl Into<Vec<u8>>, verdict: Verdict) -> Self {
+        Self { data: Some(ElementData::Verdict(verdict)), ..Self::new(key) }
+    }
+
+    /// Writes NFTA_LIST_ELEM.
+    fn write(&self, message: &mut Message) {
+        // NFTA_SET_ELEM_KEY, _DATA, _FLAGS.
+        message.nest(ELEMENT, |message| {
+            value(message, 1, &self.key);
+            match &self.data {
+                Some(ElementData::Value(bytes)) => {
+                    value(message, 2, bytes);
+                }
+                Some(ElementData::Verdict(verdict)) => {
+                    message.nest(2, |message| verdict.write(message));
+                }
+                None => {}
+            }
+            if self.end {
+                message.be32(3, INTERVAL_END);
+            }
+        });
+    }
+
+    /// Reads the payload of an NFT_MSG_NEWSETELEM, which has some of a set's elements.
+    ///
+    /// # Errors
+    /// It is malformed.
+    pub fn read_all(payload: &[u8]) -> Result<Vec<Self>, Malformed> {
+        let mut elements = Vec::new();
+        for attribute in split::<4>(payload)?.1 {
+            let attribute = attribute?;
+            if attribute.kind == ELEMENTS {
+                for element in attribute.nested() {
+                    elements.push(Self::read(&element?)?);
+                }
+            }
+        }
+        Ok(elements)
+    }
+
+    fn read(element: &Attribute<'_>) -> Result<Self, Malformed> {
+        /// NFTA_DATA_VALUE.
+        const VALUE: u16 = 1;
+        let mut read = Self::new([]);
+        for attribute in element.nested() {
+            let attribute = attribute?;
+            let first = || attribute.nested().next().ok_or(Malformed("an element of a set"));
+            match attribute.kind {
+                1 => read.key = first()??.payload.to_vec(),
+                2 => {
+                    let data = first()??;
+                    read.data = Some(match data.kind {
+                        VALUE => ElementData::Value(data.payload.to_vec()),
+                        _ => ElementData::Verdict(Verdict::read(&data)?),
+                    });
+                }
+                3 => read.end = attribute.be32()? & INTERVAL_END != 0,
+                _ => {}
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// NFTA_SET_ELEM_LIST_ELEMENTS with all of `elements`, as many as needed. `add` adds each to a message.
+pub(super) fn write_elements(elements: &[Element], mut add: impl FnMut(u16, &[u8])) {
+    let mut chunk = Message::new(0, 0, &[]);
+    for element in elements {
+        let mut one = Message::new(0, 0, &[]);
+        element.write(&mut one);
+        if chunk.body().len().saturating_add(one.body().len()) > CHUNK {
+            add(ELEMENTS | NESTED, chunk.body());
+            chunk = Message::new(0, 0, &[]);
+        }
+        chunk.append(one.body());
+    }
+    if !chunk.body().is_empty() {
+        add(ELEMENTS | NESTED, chunk.body());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn verdicts() -> impl Strategy<Value = Verdict> {
+        let fixed = [Verdict::Accept, Verdict::Drop, Verdict::Return, Verdict::Continue];
+        prop_oneof![
+            proptest::sample::select(fixed.to_vec()),
+            "[a-z]{1,20}".prop_map(Verdict::Jump),
+            "[a-z]{1,20}".prop_map(Verdict::Goto),
+        ]
+    }
+
+    fn elements() -> impl Strategy<Value = Element> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 0..40);
+        let data = prop_oneof![
+            Just(None),
+            bytes().prop_map(|value| Some(ElementData::Value(value))),
+            verdicts().prop_map(|verdict| Some(ElementData::Verdict(verdict))),
+        ];
+        (bytes(), any::<bool>(), data).prop_map(|(key, end, data)| Element { key, end, data })
+    }
+
+    /// The payloads of the messages with `elements`.
+    fn payloads(elements: &[Element]) -> Vec<Vec<u8>> {
+        let mut payloads = Vec::new();
+        write_elements(elements, |kind, bytes| {
+            let mut message = Message::new(0, 0, &[0; 4]);
+            message.attribute(kind, bytes);
+            assert!(message.write(0, &mut Vec::new()), "an attribute is too long");
+            payloads.push(message.body().to_vec());
+        });
+        payloads
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
+            let _ = Element::read_all(&bytes);
+            let mut message = Message::new(0, 0, &[0; 4]);
+            message.nest(ELEMENTS, |message| { message.attribute(ELEMENT | NESTED, &bytes); });
+            let _ = Element::read_all(message.body());
+        }
+
+        #[test]
+        fn written_elements_are_read(elements in proptest::collection::vec(elements(), 0..20)) {
+            let read: Vec<_> = payloads(&elements).iter().flat_map(|payload| Element::read_all(payload).unwrap()).collect();
+            prop_assert_eq!(read, elements);
+        }
+    }
+
+    #[test]
+    fn many_elements_are_written_in_chunks_below_the_limit_of_an_attribute() {
+        let elements: Vec<_> =
+            (0..5000_u32).map(|number| Element::with_value(number.to_be_bytes(), [7; 16])).collect();
+        let payloads = payloads(&elements);
+        assert!(payloads.len() > 1);
+        let read: Vec<_> = payloads.iter().flat_map(|payload| Element::read_all(payload).unwrap()).collect();
+        assert_eq!(read, elements);
+    }
+
+    #[test]
+    fn a_concatenated_type_has_the_number_and_length_of_nft() {
+        // `nft --debug=mnl add set t s { type ipv4_addr . inet_proto . inet_service; }`.
+        assert_eq!(
+            type_of(&[DataType::Ipv4, DataType::Protocol, DataType::Service]),
+            (7 << 12 | 12 << 6 | 13, 12)
+        );
+        assert_eq!(type_of(&[DataType::Protocol]), (12, 1));
+    }
+}
