@@ -6,11 +6,13 @@
 //!
 //! * [`datapath`]: the desired datapath, without anything of a driver.
 //! * [`driver`]: what a driver promises.
+//! * [`vxlan`]: the driver for any cluster with an ordinary CNI.
 //! * [`args`], [`run`]: command line and start.
 
 pub mod args;
 pub mod datapath;
 pub mod driver;
+pub mod vxlan;
 
 use common::{args::RuntimeArgs, command::Work};
 
