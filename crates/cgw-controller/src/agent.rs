@@ -8,6 +8,7 @@
 //! * [`mod@plan`]: rules: `nodes` → `bindings` → `pods` → `ports`. [`trace`] explains them for one pod.
 //! * [`datapath`]: the desired datapath, without anything of a driver.
 //! * [`driver`]: what a driver promises. [`drivers`] opens one. [`cni`] detects CNI plugins that it cannot work beside.
+//! * [`vxlan`]: the driver for any cluster with an ordinary CNI. [`ovs`]: the driver for openshift-sdn.
 //! * [`reconcile`], [`trigger`]: when the agent reconciles. [`metrics`], [`render`]: its output.
 //! * [`args`], [`prepare`], [`uninstall`]: command line and start.
 
@@ -18,12 +19,14 @@ pub mod driver;
 pub mod drivers;
 pub mod metrics;
 pub mod observe;
+pub mod ovs;
 pub mod plan;
 pub mod reconcile;
 pub mod render;
 pub mod snapshot;
 pub mod trace;
 pub mod trigger;
+pub mod vxlan;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 

@@ -119,6 +119,19 @@ pub fn add(link: u32, net: IpNet) -> Message {
     message
 }
 
+/// Adds the address `net` of a scope (RT_SCOPE_*) to the link with index `link`. Of scope link (253), it is not selected as the source of
+/// packets to other networks.
+#[must_use]
+pub fn add_scoped(link: u32, net: IpNet, scope: u8) -> Message {
+    let address = net.addr();
+    let [family, prefix, flags, _, i0, i1, i2, i3] = fixed(family(address), net.prefix_len(), 0, link);
+    let fixed = [family, prefix, flags, scope, i0, i1, i2, i3];
+    let mut message = Message::new(libc::RTM_NEWADDR, FLAG_CREATE | FLAG_EXCLUSIVE, &fixed);
+    write(&mut message, LOCAL, address);
+    write(&mut message, ADDRESS, address);
+    message
+}
+
 /// Deletes `net` from the link with index `link`.
 #[must_use]
 pub fn delete(link: u32, net: IpNet) -> Message {

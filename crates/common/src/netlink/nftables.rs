@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod chain;
 pub mod comment;
+pub mod compare;
 pub mod dump;
 pub mod expression;
 pub mod interval;

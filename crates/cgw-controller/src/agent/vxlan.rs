@@ -1,0 +1,255 @@
+//! Driver `vxlan`: a VXLAN device, policy routing and one nf_tables table, by netlink. No program is executed.
+//!
+//! ```text
+//!   Datapath, Config ── plan ── Kernel (desired) ─┐
+//!   netlink, /proc/sys ── observe ── Observed ────┴─ difference ── Operations, batch of nf_tables ── apply
+//! ```
+//!
+//! * [`plan`]: the desired state of the kernel, with the table's [`plan::ruleset`].
+//! * [`observe`]: the present state.
+//! * [`difference`]: ordered changes.
+//! * [`apply`]: executes them.
+//! * [`connections`]: conntrack entries whose translation changed.
+
+pub mod apply;
+pub mod connections;
+pub mod difference;
+pub mod observe;
+pub mod plan;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use common::netlink::nftables::{Batch, Family, dump};
+use common::netlink::socket::{Protocol, Socket};
+
+use super::datapath::Datapath;
+use super::driver::{Change, Driver, Error};
+use difference::{Changes, Operation};
+use observe::Observed;
+use plan::Kernel;
+use plan::table::{self, Table};
+
+/// Names and numbers that the driver uses on every node. They are the same on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Name of the VXLAN device.
+    pub device: String,
+    /// VXLAN network identifier: it identifies the device as the driver's.
+    pub vni: u32,
+    /// UDP port.
+    pub port: u16,
+    /// Bits of a packet's mark that the driver uses. It must not have bits of other programs: kube-proxy uses 0x4000, kubelet 0x8000, Calico by
+    /// default 0xffff0000.
+    pub mark_mask: u32,
+    /// Bit of a connection's mark: its original direction arrived from the device.
+    pub arrived: u32,
+    /// Bit of a connection's mark: its original direction left through the device.
+    pub left: u32,
+    /// Priority of the first policy rule; the VIPs' is the next one. Between the tables local (0) and main (32766).
+    pub rule_priority: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            device: "cgw0".to_owned(),
+            vni: 0x0063_6777,
+            port: 4790,
+            mark_mask: 0x3fff,
+            arrived: 0x1000_0000,
+            left: 0x2000_0000,
+            rule_priority: 9900,
+        }
+    }
+}
+
+/// The driver.
+pub struct Vxlan {
+    config: Config,
+    route: Socket,
+    netfilter: Socket,
+    /// The last table that was written or found equal, with the generation of the ruleset in which it was.
+    table: Option<(Table, u32)>,
+    /// The last datapath that was applied, and its state.
+    last: Option<(Datapath, Kernel)>,
+}
+
+/// The difference of the nf_tables table.
+enum TableChange {
+    None,
+    /// The table, or some of its elements.
+    Write { batch: Batch, description: String, is_repair: bool },
+}
+
+impl Vxlan {
+    /// A driver in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// No netlink sockets.
+    pub fn new(config: Config) -> Result<Vxlan, Error> {
+        let open = |protocol| Socket::open(protocol).map_err(|error| failure("opening a netlink socket", &error));
+        let (route, netfilter) = (open(Protocol::Route)?, open(Protocol::Netfilter)?);
+        Ok(Vxlan { config, route, netfilter, table: None, last: None })
+    }
+
+    /// Reads everything but the table, and plans.
+    fn plan(&mut self, desired: &Datapath) -> Result<(Kernel, Observed, Changes), Error> {
+        let node = desired.node.ip;
+        let underlay = observe::underlay(&mut self.route, node)
+            .map_err(|error| failure(&format!("reading the link with the address {node}"), &error))?
+            .ok_or_else(|| Error {
+                operation: format!("reading the link with the address {node}"),
+                cause: "no link has it".to_owned(),
+                is_permanent: false,
+            })?;
+        let observed = self.observe()?;
+        if observed.device.as_ref().is_some_and(|found| found.device.is_none()) {
+            return Err(Error {
+                operation: format!("creating the link {}", self.config.device),
+                cause: format!("a link of this name exists that is not VXLAN with VNI {:#x}", self.config.vni),
+                is_permanent: true,
+            });
+        }
+        let kernel = plan::plan(desired, &self.config, underlay);
+        let changes = difference::difference(&kernel, &observed);
+        Ok((kernel, observed, changes))
+    }
+
+    fn observe(&mut self) -> Result<Observed, Error> {
+        observe::observe(&mut self.route, &self.config)
+            .map_err(|error| failure("reading links, routes and rules", &error))
+    }
+
+    /// Compares the table with the kernel's. The kernel's is read only if any program changed the ruleset since.
+    fn table_change(&mut self, desired: &Table) -> Result<TableChange, Error> {
+        let read = |error| failure("reading the nf_tables table", &error);
+        let generation = dump::generation(&mut self.netfilter).map_err(read)?;
+        let (mut known, mut is_repair) = (None, false);
+        if let Some((table, at)) = self.table.take() {
+            if at == generation || self.is_present(&table)? {
+                known = Some(table);
+            } else {
+                is_repair = true;
+            }
+        } else if self.is_present(desired)? {
+            known = Some(desired.clone());
+        }
+        let change = match &known {
+            Some(table) if table == desired => TableChange::None,
+            Some(table) if table.has_structure_of(desired) => {
+                let description = "change elements of the table cgw".to_owned();
+                TableChange::Write { batch: desired.update(table), description, is_repair }
+            }
+            _ => {
+                let description = "write the table cgw".to_owned();
+                TableChange::Write { batch: desired.replace(), description, is_repair }
+            }
+        };
+        self.table = known.map(|table| (table, generation));
+        Ok(change)
+    }
+
+    /// Whether the kernel has exactly this table.
+    fn is_present(&mut self, table: &Table) -> Result<bool, Error> {
+        let found = dump::table(&mut self.netfilter, Family::Ipv4, table::NAME);
+        let found = found.map_err(|error| failure("reading the nf_tables table", &error))?;
+        let elements = |set: &str| table.elements.get(set).into_iter().flatten().collect();
+        Ok(found.is_some_and(|found| found.is(&table.chains, &table.rules, &table.sets, elements)))
+    }
+
+    /// Writes a change of the table.
+    fn write_table(&mut self, desired: &Table, batch: Batch) -> Result<(), Error> {
+        // Unknown, should it fail.
+        self.table = None;
+        batch.commit(&mut self.netfilter).map_err(|error| failure("writing the nf_tables table", &error))?;
+        // Another program's batch in between has the table read once more than needed, or a foreign change noticed later.
+        let generation = dump::generation(&mut self.netfilter);
+        let generation = generation.map_err(|error| failure("reading the nf_tables table", &error))?;
+        self.table = Some((desired.clone(), generation));
+        Ok(())
+    }
+
+    fn execute(&mut self, observed: &Observed, operations: &[Operation]) -> Result<(), Error> {
+        apply::apply(&mut self.route, observed, &self.config.device, operations)
+            .map_err(|error| failure("changing links, routes and rules", &error))
+    }
+
+    /// The operations as changes. One that the last state had is a repair.
+    fn changes(&self, observed: &Observed, operations: &[Operation]) -> Vec<Change> {
+        let repairs = self.last.as_ref().map(|(_, kernel)| difference::difference(kernel, observed));
+        let repairs: Vec<_> = repairs.into_iter().flat_map(|changes| [changes.before, changes.after].concat()).collect();
+        // Many operations are many routes; then the comparison would be quadratic.
+        let few = repairs.len() < 1000;
+        let change = |operation: &Operation| Change {
+            object: operation.object(),
+            description: operation.to_string(),
+            is_repair: few && repairs.contains(operation),
+        };
+        operations.iter().map(change).collect()
+    }
+}
+
+impl Driver for Vxlan {
+    fn apply(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
+        let (kernel, observed, changes) = self.plan(desired)?;
+        let mut done = self.changes(&observed, &changes.before);
+        let after = self.changes(&observed, &changes.after);
+        // A change of the gateway needs no more than this.
+        self.execute(&observed, &changes.before)?;
+        if let TableChange::Write { batch, description, is_repair } = self.table_change(&kernel.table)? {
+            self.write_table(&kernel.table, batch)?;
+            done.push(Change { object: "nftables", description, is_repair });
+        }
+        self.execute(&observed, &changes.after)?;
+        done.extend(after);
+        if let Some((last, _)) = &self.last {
+            let stale = connections::stale(last, desired);
+            connections::delete(&mut self.netfilter, &stale)
+                .map_err(|error| failure("deleting conntrack entries", &error))?;
+        }
+        let problems = kernel.problems.join("; ");
+        self.last = Some((desired.clone(), kernel));
+        if problems.is_empty() {
+            return Ok(done);
+        }
+        Err(Error { operation: "programming a VIP".to_owned(), cause: problems, is_permanent: false })
+    }
+
+    fn preview(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
+        let (kernel, observed, changes) = self.plan(desired)?;
+        let mut all = self.changes(&observed, &changes.before);
+        if let TableChange::Write { description, is_repair, .. } = self.table_change(&kernel.table)? {
+            all.push(Change { object: "nftables", description, is_repair });
+        }
+        all.extend(self.changes(&observed, &changes.after));
+        Ok(all)
+    }
+
+    fn uninstall(&mut self) -> Result<Vec<Change>, Error> {
+        self.last = None;
+        self.table = None;
+        let observed = self.observe()?;
+        let operations = difference::removal(&observed);
+        let mut done = self.changes(&observed, &operations);
+        self.execute(&observed, &operations)?;
+        let batch = Batch::new(Family::Ipv4, table::NAME).delete_table();
+        match batch.commit(&mut self.netfilter) {
+            Ok(()) => done.push(Change {
+                object: "nftables",
+                description: format!("delete the table {}", table::NAME),
+                is_repair: false,
+            }),
+            Err(error) if error.is(&[libc::ENOENT]) => {}
+            Err(error) => return Err(failure("deleting the nf_tables table", &error)),
+        }
+        Ok(done)
+    }
+}
+
+fn failure(operation: &str, error: &common::netlink::Error) -> Error {
+    // No such link type, no nf_tables.
+    let is_permanent = error.is(&[libc::EOPNOTSUPP, libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT]);
+    Error { operation: operation.to_owned(), cause: error.to_string(), is_permanent }
+}

@@ -1,0 +1,231 @@
+//! The desired state of the kernel for a datapath.
+
+pub mod ruleset;
+pub mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use super::Config;
+use crate::agent::datapath::{Datapath, VipPath, VipRoute};
+use crate::api::{TunId, TunMac};
+use table::Table;
+
+/// Facts about the underlay, which the plan depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Underlay {
+    /// MTU of the link that has the node's address, in bytes.
+    pub mtu: u32,
+}
+
+/// State of the kernel, desired or observed, without objects of other programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The VXLAN device.
+    pub device: Device,
+    /// MAC address of each node on the device, by the node's address.
+    pub neighbours: BTreeMap<Ipv4Addr, [u8; 6]>,
+    /// Node of each MAC address.
+    pub forwarding: BTreeMap<[u8; 6], Ipv4Addr>,
+    /// Policy rules: mark and routing table.
+    pub rules: BTreeSet<Lookup>,
+    /// Routes by table and destination.
+    pub routes: BTreeMap<(u32, Ipv4Net), Next>,
+    /// The nf_tables table.
+    pub table: Table,
+    /// VIPs that cannot be programmed, and why. Packets of their pods to the outside are dropped.
+    pub problems: Vec<String>,
+}
+
+/// The VXLAN device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// UDP port.
+    pub port: u16,
+    /// Source address of the outer packets: the node's.
+    pub local: Ipv4Addr,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Its MTU in bytes.
+    pub mtu: u32,
+}
+
+/// A policy rule: packets with this mark use this table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lookup {
+    /// Priority.
+    pub priority: u32,
+    /// The mark.
+    pub mark: u32,
+    /// The bits of the mark that are compared.
+    pub mask: u32,
+    /// The table.
+    pub table: u32,
+}
+
+/// The next hop of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Next {
+    /// Another node, through the device.
+    Via(Ipv4Addr),
+    /// The lookup continues with the next rule: the packet leaves from this node.
+    Throw,
+    /// The packet is dropped.
+    Blackhole,
+}
+
+/// The device's settings below `net.ipv4.conf.<device>`, which vanish with it. The kernel refuses a packet from the device without them: its
+/// source has its best route elsewhere, or is an address of this node (a VIP, or the node itself as the client of a VIP).
+pub const SETTINGS: [(&str, u32); 2] = [("rp_filter", 2), ("accept_local", 1)];
+
+/// The device's address, of scope link and the same on all nodes. A device without an address refuses packets whose source has its best
+/// route elsewhere even with rp_filter=2 (`__fib_validate_source` in linux/net/ipv4/fib_frontend.c). No packet has it.
+pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 99, 103);
+
+/// Protocol number of the driver's routes and rules (RTPROT_*), unused by others in rt_protos.
+pub const PROTOCOL: u8 = 103;
+
+/// The first routing table. A VIP's table is this plus its tunnel ID; the first one itself has the pods on other nodes.
+pub const TABLES: u32 = 0x6300_0000;
+
+/// Whether a routing table is one of the driver's.
+#[must_use]
+pub fn is_own_table(table: u32) -> bool {
+    (TABLES..=TABLES | TunId::MAX).contains(&table)
+}
+
+/// Bytes that VXLAN over IPv4 adds to a packet.
+const HEADERS: u32 = 50;
+
+/// The routing table of a VIP.
+#[must_use]
+pub fn table_of(tun_id: TunId) -> u32 {
+    TABLES | tun_id.number()
+}
+
+/// The MAC address of a node's device: `02:63` and the four octets of its address.
+#[must_use]
+pub fn mac_of(node: Ipv4Addr) -> [u8; 6] {
+    let [a, b, c, d] = node.octets();
+    [0x02, 0x63, a, b, c, d]
+}
+
+/// The mark of packets that leave for the gateway of a VIP: the tunnel ID in the bits of `mask`. None if it does not fit, or if it is the
+/// mark of [`to_pods`].
+#[must_use]
+pub fn mark_of(tun_id: TunId, mask: u32) -> Option<u32> {
+    let (mut mark, mut rest) = (0, tun_id.number());
+    for bit in (0..u32::BITS).map(|place| 1_u32 << place).filter(|bit| mask & bit != 0) {
+        if rest & 1 == 1 {
+            mark |= bit;
+        }
+        rest >>= 1;
+    }
+    (rest == 0 && mark != to_pods(mask)).then_some(mark)
+}
+
+/// The mark of packets that a gateway sends to pods on other nodes.
+#[must_use]
+pub fn to_pods(mask: u32) -> u32 {
+    mask
+}
+
+/// A bound pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound<'a> {
+    /// Its VIP.
+    pub vip: Ipv4Addr,
+    /// The path of its VIP.
+    pub path: &'a VipPath,
+    /// Its node.
+    pub node: Ipv4Addr,
+}
+
+/// The bound pods of all nodes. A pod has one VIP: the first one.
+#[must_use]
+pub fn bound_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, Bound<'_>> {
+    let mut pods = BTreeMap::new();
+    for (vip, path) in &datapath.vips {
+        for (pod, bound) in &path.pods {
+            pods.entry(*pod).or_insert(Bound { vip: *vip, path, node: bound.node_ip });
+        }
+    }
+    pods
+}
+
+/// The desired state of the kernel.
+#[must_use]
+pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel {
+    let node = &datapath.node;
+    let device = Device {
+        name: config.device.clone(),
+        vni: config.vni,
+        port: config.port,
+        local: node.ip,
+        mac: mac_of(node.ip),
+        mtu: underlay.mtu.saturating_sub(HEADERS),
+    };
+    // A gateway sends to every node. Other nodes send to candidates only.
+    let peers = datapath.peers.iter().filter(|(_, peer)| node.candidate || peer.candidate);
+    let neighbours: BTreeMap<_, _> = peers.map(|(ip, _)| (*ip, mac_of(*ip))).collect();
+    let mut kernel = Kernel {
+        device,
+        forwarding: neighbours.iter().map(|(ip, mac)| (*mac, *ip)).collect(),
+        neighbours,
+        rules: BTreeSet::new(),
+        routes: BTreeMap::new(),
+        table: ruleset::table(datapath, config),
+        problems: Vec::new(),
+    };
+    if node.candidate {
+        kernel.route_to_pods(datapath, config);
+    }
+    for (vip, path) in &datapath.vips {
+        let Some(mark) = mark_of(path.tun_id, config.mark_mask) else {
+            let cause = format!("its tunnel ID {} does not fit the mark mask {:#x}", path.tun_id, config.mark_mask);
+            kernel.problems.push(format!("VIP {vip}: {cause}"));
+            continue;
+        };
+        let table = table_of(path.tun_id);
+        let priority = config.rule_priority.saturating_add(1);
+        kernel.rules.insert(Lookup { priority, mark, mask: config.mark_mask, table });
+        let next = match path.route {
+            VipRoute::Local => Next::Throw,
+            VipRoute::Drop => Next::Blackhole,
+            VipRoute::Remote { node_ip, tun_mac } => {
+                let known = kernel.neighbours.get(&node_ip).map(|mac| TunMac::new(*mac));
+                if known == Some(Ok(tun_mac)) {
+                    Next::Via(node_ip)
+                } else {
+                    let cause = format!("its gateway {node_ip} with the MAC address {tun_mac} is no candidate's");
+                    kernel.problems.push(format!("VIP {vip}: {cause}"));
+                    Next::Blackhole
+                }
+            }
+        };
+        kernel.routes.insert((table, Ipv4Net::default()), next);
+    }
+    kernel
+}
+
+impl Kernel {
+    /// The pods that a gateway sends to, on other nodes.
+    fn route_to_pods(&mut self, datapath: &Datapath, config: &Config) {
+        let (mark, mask) = (to_pods(config.mark_mask), config.mark_mask);
+        self.rules.insert(Lookup { priority: config.rule_priority, mark, mask, table: TABLES });
+        for (pod, bound) in bound_pods(datapath) {
+            if self.neighbours.contains_key(&bound.node) {
+                self.routes.insert((TABLES, Ipv4Net::from(pod)), Next::Via(bound.node));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! Chains of every node, with the parts of them that only gateway candidates have.
+
+use common::netlink::nftables::expression::{
+    Comparison, Ct, Direction, Expression, Meta, Nat, Register, Reject,
+};
+use common::netlink::nftables::rule::{STATE_INVALID, STATE_UNTRACKED, STATUS_DNAT, STATUS_SNAT};
+use common::netlink::nftables::{Chain, ChainType, Family, Field, Hook, Rule};
+
+use super::super::table::Table;
+use super::super::to_pods;
+use crate::agent::datapath::Protocol;
+use crate::agent::vxlan::Config;
+
+const SOURCE: &[Field] = &[Field::SourceAddress];
+const DESTINATION: &[Field] = &[Field::DestinationAddress];
+/// TCP's flag SYN.
+const SYN: u8 = 0x02;
+/// TCP's flags FIN, SYN, RST and ACK.
+const OPENING: u8 = 0x17;
+/// TCP's flags SYN and RST.
+const SYN_RST: u8 = 0x06;
+/// The first register, which all values are loaded to.
+const R: Register = Register::FIRST;
+
+/// Terms that several chains use.
+pub(super) struct Terms<'a> {
+    config: &'a Config,
+    /// Whether the node is a gateway candidate.
+    candidate: bool,
+}
+
+/// Adds the chains.
+pub(super) fn add(table: &mut Table, config: &Config, candidate: bool) {
+    let terms = Terms { config, candidate };
+    terms.classify(table);
+    terms.after_dnat(table);
+    terms.snat(table);
+    terms.guard(table);
+    terms.guard_device(table);
+    terms.filter(table);
+}
+
+impl Terms<'_> {
+    /// Those of a gateway candidate.
+    pub(super) fn of(config: &Config) -> Terms<'_> {
+        Terms { config, candidate: true }
+    }
+
+    fn device(&self) -> &str {
+        &self.config.device
+    }
+
+    /// The original direction of the connection arrived from the device.
+    pub(super) fn arrived(&self, rule: Rule) -> Rule {
+        rule.ct_mark(self.config.arrived, self.config.arrived)
+    }
+
+    fn did_not_arrive(&self, rule: Rule) -> Rule {
+        rule.ct_mark(0, self.config.arrived)
+    }
+
+    /// The connection was translated from a VIP to a pod by this node.
+    pub(super) fn from_vip(rule: Rule) -> Rule {
+        rule.ct_status(STATUS_DNAT).ct_original_daddr_in("vips")
+    }
+
+    /// Sets the mark of packets to pods on other nodes.
+    pub(super) fn mark_to_pods(&self, rule: Rule) -> Rule {
+        let mask = self.config.mark_mask;
+        rule.set_mark(to_pods(mask), mask)
+    }
+
+    /// Hook prerouting before DNAT: the mark of a VIP.
+    fn classify(&self, table: &mut Table) {
+        table.chain(
+            Chain::base("prerouting-mangle", ChainType::Filter, Hook::Prerouting, -150),
+            [
+                Rule::new().iifname(self.device()).goto("arrived"),
+                // Replies to packets that came another way (a NodePort, a direct route) leave that way.
+                self.did_not_arrive(Rule::new().ct_direction(Direction::Reply)).accept(),
+                // A VIP is outside, also if its network is excluded.
+                Rule::new().in_set(DESTINATION, "vips").goto("classify"),
+                self.did_not_arrive(Rule::new()).in_set(DESTINATION, "inside").accept(),
+                Rule::new().ct_state(STATE_INVALID | STATE_UNTRACKED).in_set(DESTINATION, "inside").accept(),
+                Rule::new().goto("classify"),
+            ],
+        );
+        let arrived = self.config.arrived;
+        table.chain(
+            Chain::regular("arrived"),
+            [Rule::new().ct_direction(Direction::Original).set_ct_mark(arrived, arrived)],
+        );
+        let unknown = Rule::new().in_set(SOURCE, "pod-networks").not_in_set(SOURCE, "unbound");
+        table.chain(
+            Chain::regular("classify"),
+            [Rule::new().vmap(SOURCE, "bound"), drop(unknown, "a pod that the agent has not read")],
+        );
+    }
+
+    /// Hook prerouting after DNAT and the reverse translation of replies: the routing table of pods, or none.
+    fn after_dnat(&self, table: &mut Table) {
+        let mask = self.config.mark_mask;
+        let mut rules = Vec::new();
+        if self.candidate {
+            let original = Self::from_vip(Rule::new().ct_direction(Direction::Original));
+            rules.push(self.mark_to_pods(original).accept());
+            let reply = self.arrived(Rule::new().ct_direction(Direction::Reply));
+            rules.push(self.mark_to_pods(reply.ct_status(STATUS_SNAT | STATUS_DNAT)).accept());
+        }
+        // Another program has translated it to an address inside (kube-proxy does): it is no longer the gateway's.
+        rules.push(
+            marked(Rule::new().iifname_not(self.device()), mask)
+                .ct_direction(Direction::Original)
+                .ct_status(STATUS_DNAT)
+                .in_set(DESTINATION, "inside")
+                .set_mark(0, mask),
+        );
+        table.chain(Chain::base("prerouting-filter", ChainType::Filter, Hook::Prerouting, -90), rules);
+    }
+
+    /// Hook postrouting, before the masquerade of the CNI plugin and of kube-proxy.
+    fn snat(&self, table: &mut Table) {
+        let mut rules = Vec::new();
+        if self.candidate {
+            let from_vip = || Self::from_vip(Rule::new());
+            let both = [Field::SourceAddress, Field::DestinationAddress];
+            rules.extend([
+                from_vip().snat_from_map(SOURCE, "vip-of", 0),
+                // The source is an address of the pod's own node: the reply would not return here.
+                snat_to_vip(from_vip().in_set(&both, "colocated")),
+                snat_to_vip(from_vip().in_set(SOURCE, "vips").in_set(DESTINATION, "pods-on-candidates")),
+                // Both are on one bridge of this node: the reply would not be translated.
+                snat_to_vip(from_vip().in_set(SOURCE, "unbound").in_set(DESTINATION, "pods")),
+            ]);
+        }
+        // To its own source: the first translation of a connection is the only one.
+        rules.push(Rule::new().oifname(self.device()).with([Field::SourceAddress.load(R), snat()]));
+        if self.candidate {
+            let outside = Rule::new().not_in_set(DESTINATION, "inside");
+            rules.extend([
+                Rule::new().in_set(DESTINATION, "vips").snat_from_map(SOURCE, "vip-of", 0),
+                not_original_inside(outside).snat_from_map(SOURCE, "vip-of", 0),
+            ]);
+        }
+        table.chain(Chain::base("postrouting-nat", ChainType::Nat, Hook::Postrouting, 90), rules);
+    }
+
+    /// Hook postrouting, after all translation: nothing of a bound pod leaves with another address than its VIP.
+    fn guard(&self, table: &mut Table) {
+        let (mask, left) = (self.config.mark_mask, self.config.left);
+        let reply = || Rule::new().ct_direction(Direction::Reply);
+        table.chain(
+            Chain::base("postrouting-filter", ChainType::Filter, Hook::Postrouting, 200),
+            [
+                // The outer packet would have the mark too, and the device would be its route again.
+                Rule::new().oifname(self.device()).set_mark(0, mask).goto("guard-device"),
+                drop(self.arrived(reply()), "a reply that does not return through the tunnel"),
+                reply().accept(),
+                in_set(Rule::new(), source(Direction::Original), "pods").goto("guard-bound"),
+                self.arrived(Rule::new()).goto("guard-arrived"),
+                drop(Rule::new().ct_mark(left, left), "a connection that was bound before"),
+                drop(
+                    Rule::new().in_set(SOURCE, "pods").not_in_set(DESTINATION, "inside"),
+                    "a bound pod without a connection",
+                ),
+            ],
+        );
+        let pair = || Rule::new().goto("guard-pair");
+        table.chain(
+            Chain::regular("guard-bound"),
+            [
+                Rule::new().ct_original_daddr_in("vips").goto("guard-pair"),
+                Rule::new().in_set(DESTINATION, "inside").accept(),
+                Rule::new().ct_original_daddr_in("inside").accept(),
+                pair(),
+            ],
+        );
+        table.chain(
+            Chain::regular("guard-arrived"),
+            [
+                Rule::new().ct_original_daddr_in("vips").goto("guard-pair"),
+                Rule::new().in_set(DESTINATION, "pods").accept(),
+                pair(),
+            ],
+        );
+        let mut rules = Vec::new();
+        if self.candidate {
+            let snat = Expression::Ct {
+                to: R.plus(1),
+                key: Ct::Ipv4Destination,
+                direction: Some(Direction::Reply),
+            };
+            let set = Expression::InSet { from: R, set: "pairs".into(), included: true };
+            rules.push(Rule::new().with([source(Direction::Original), snat, set]).accept());
+        }
+        rules.push(drop(Rule::new(), "not with its VIP"));
+        table.chain(Chain::regular("guard-pair"), rules);
+    }
+
+    /// The guard of packets that leave through the device.
+    fn guard_device(&self, table: &mut Table) {
+        let mut rules = vec![
+            Rule::new().ct_direction(Direction::Reply).accept(),
+            self.arrived(Rule::new()).goto("guard-pair"),
+        ];
+        if self.candidate {
+            let of_pod = in_set(Self::from_vip(Rule::new()), source(Direction::Original), "pods");
+            rules.extend([of_pod.goto("guard-pair"), Self::from_vip(Rule::new()).accept()]);
+        }
+        let left = self.config.left;
+        rules.extend([
+            drop(Rule::new().ct_status(STATUS_SNAT), "SNAT before the tunnel"),
+            Rule::new().ct_direction(Direction::Original).set_ct_mark(left, left),
+        ]);
+        table.chain(Chain::regular("guard-device"), rules);
+    }
+
+    /// Hooks forward and input: MSS, VXLAN packets that no node sent, and the gateway's own stack.
+    fn filter(&self, table: &mut Table) {
+        let tcp = |rule: Rule| rule.l4proto(Protocol::Tcp.number());
+        let vxlan = |rule: Rule| rule.l4proto(Protocol::Udp.number()).dport(self.config.port);
+        table.chain(
+            Chain::base("forward-filter", ChainType::Filter, Hook::Forward, -10),
+            [
+                tcp(Rule::new().oifname(self.device())).tcp_flags(SYN, SYN_RST).clamp_mss(),
+                drop(vxlan(Rule::new()).in_set(DESTINATION, "nodes"), "VXLAN that a pod sent"),
+            ],
+        );
+        let of_no_node = vxlan(Rule::new().iifname_not("lo")).not_in_set(SOURCE, "nodes");
+        let mut rules = vec![drop(of_no_node, "VXLAN that no node sent")];
+        if self.candidate {
+            rules.push(Rule::new().in_set(DESTINATION, "vips").goto("input-vip"));
+            // The stack must not reset a connection that another gateway had, or serve a port of the host on a VIP.
+            table.chain(
+                Chain::regular("input-vip"),
+                [
+                    Rule::new().ct_direction(Direction::Reply).accept(),
+                    Rule::new().ct_status(STATUS_DNAT).accept(),
+                    drop(Rule::new().l4proto(Protocol::Udp.number()), "UDP to a VIP, no Service's"),
+                    tcp(Rule::new()).tcp_flags(SYN, OPENING).reject(Reject::Reset),
+                    drop(tcp(Rule::new()), "TCP to a VIP, of an unknown connection"),
+                ],
+            );
+        }
+        table.chain(Chain::base("input-filter", ChainType::Filter, Hook::Input, -10), rules);
+    }
+}
+
+/// Counts the packets, and drops them.
+fn drop(rule: Rule, comment: &str) -> Rule {
+    rule.counter().drop().comment(comment)
+}
+
+/// Loads the source of a direction of the connection.
+fn source(direction: Direction) -> Expression {
+    Expression::Ct { to: R, key: Ct::Ipv4Source, direction: Some(direction) }
+}
+
+/// Loads the destination of the original direction, before DNAT.
+fn original_destination() -> Expression {
+    Expression::Ct { to: R, key: Ct::Ipv4Destination, direction: Some(Direction::Original) }
+}
+
+fn in_set(rule: Rule, load: Expression, set: &str) -> Rule {
+    rule.with([load, Expression::InSet { from: R, set: set.into(), included: true }])
+}
+
+/// The destination before DNAT is not in a network of the cluster.
+fn not_original_inside(rule: Rule) -> Rule {
+    let set = Expression::InSet { from: R, set: "inside".into(), included: false };
+    rule.with([original_destination(), set])
+}
+
+/// The packet has a mark in the bits of `mask`.
+fn marked(rule: Rule, mask: u32) -> Rule {
+    let bits = Expression::Bitwise { from: R, to: R, mask: mask.to_ne_bytes().into(), xor: vec![0; 4] };
+    let compare = Expression::Compare { from: R, comparison: Comparison::NotEqual, value: vec![0; 4] };
+    rule.with([Expression::Meta { to: R, key: Meta::Mark }, bits, compare])
+}
+
+/// SNAT to the VIP that the client used.
+fn snat_to_vip(rule: Rule) -> Rule {
+    rule.with([original_destination(), snat()])
+}
+
+/// SNAT to the address in the first register.
+fn snat() -> Expression {
+    let (kind, family, address) = (Nat::Source, Family::Ipv4, Some(R));
+    Expression::Nat { kind, family, address, port: None, last_port: None, flags: 0 }
+}

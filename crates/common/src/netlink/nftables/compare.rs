@@ -1,0 +1,126 @@
+//! Compares an existing table with a desired one.
+
+use std::collections::BTreeMap;
+
+use super::chain::Chain;
+use super::dump::Dump;
+use super::rule::Rule;
+use super::set::{Element, Set};
+use crate::netlink::message::{Attribute, Message, NESTED, attributes};
+
+impl Dump {
+    /// Whether the table has exactly this content. The rules of a chain are in order of evaluation; `elements` is called with the name of each
+    /// set. Anonymous sets cannot be compared: a table with them is different.
+    pub fn is<'a>(
+        &self,
+        chains: &[Chain],
+        rules: &[(String, Rule)],
+        sets: &[Set],
+        elements: impl Fn(&str) -> Vec<&'a Element>,
+    ) -> bool {
+        self.has_chains(chains) && self.has_rules(rules) && self.has_sets(sets, elements)
+    }
+
+    fn has_chains(&self, chains: &[Chain]) -> bool {
+        let found: BTreeMap<_, _> = self.chains.iter().map(|chain| (chain.name.as_str(), &chain.raw)).collect();
+        let same = |chain: &Chain| {
+            let mut message = Message::new(0, 0, &[]);
+            chain.write(&mut message);
+            found.get(chain.name.as_str()).is_some_and(|raw| includes(raw, message.body()))
+        };
+        self.chains.len() == chains.len() && chains.iter().all(same)
+    }
+
+    fn has_rules(&self, rules: &[(String, Rule)]) -> bool {
+        let mut found: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
+        for rule in &self.rules {
+            found.entry(&rule.chain).or_default().push(&rule.raw);
+        }
+        let mut found: BTreeMap<_, _> =
+            found.into_iter().map(|(chain, rules)| (chain, rules.into_iter())).collect();
+        let mut same = |(chain, rule): &(String, Rule)| {
+            let mut message = Message::new(0, 0, &[]);
+            rule.write(&mut message, &[]);
+            let raw = found.get_mut(chain.as_str()).and_then(Iterator::next);
+            raw.is_some_and(|raw| {
+                // The dump has the expressions themselves, without the attribute around them.
+                let expressions = attributes(message.body()).filter_map(Result::ok).find(|attribute| attribute.kind == 4);
+                let expressions = expressions.map(|attribute| attribute.payload).unwrap_or_default();
+                includes_list(raw, expressions) && userdata(raw) == rule.userdata
+            })
+        };
+        self.rules.len() == rules.len() && rules.iter().all(&mut same)
+    }
+
+    fn has_sets<'a>(&self, sets: &[Set], elements: impl Fn(&str) -> Vec<&'a Element>) -> bool {
+        let found: BTreeMap<_, _> = self.sets.iter().map(|set| (set.name.as_str(), set)).collect();
+        let same = |set: &Set| {
+            let mut message = Message::new(0, 0, &[]);
+            set.write(&mut message, 0);
+            let Some(dump) = found.get(set.name.as_str()) else { return false };
+            // NFTA_SET_ID: only in requests.
+            if !includes_but(&dump.raw, message.body(), 10) {
+                return false;
+            }
+            let mut all = Message::new(0, 0, &[0; 4]);
+            let mut found = Vec::with_capacity(dump.elements.len());
+            for element in &dump.elements {
+                // NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_LIST_ELEM.
+                all = Message::new(0, 0, &[0; 4]);
+                all.nest(3, |list| {
+                    list.attribute(1 | NESTED, element);
+                });
+                found.extend(Element::read_all(all.body()).unwrap_or_default());
+            }
+            drop(all);
+            found.sort_unstable();
+            let mut desired = elements(&set.name);
+            desired.sort_unstable();
+            found.iter().eq(desired)
+        };
+        self.sets.len() == sets.len() && sets.iter().all(same)
+    }
+}
+
+/// NFTA_RULE_USERDATA.
+fn userdata(raw: &[u8]) -> &[u8] {
+    let found = attributes(raw).filter_map(Result::ok).find(|attribute| attribute.kind == 7);
+    found.map(|attribute| attribute.payload).unwrap_or_default()
+}
+
+/// Whether `raw`, the kernel's attributes, has each attribute of `desired`. It may have more.
+fn includes(raw: &[u8], desired: &[u8]) -> bool {
+    includes_but(raw, desired, u16::MAX)
+}
+
+fn includes_but(raw: &[u8], desired: &[u8], omitted: u16) -> bool {
+    let mut seen: BTreeMap<u16, usize> = BTreeMap::new();
+    attributes(desired).filter_map(Result::ok).filter(|attribute| attribute.kind != omitted).all(|attribute| {
+        // Kinds occur several times only in lists.
+        let place = seen.entry(attribute.kind).or_default();
+        let found = attributes(raw).filter_map(Result::ok).filter(|other| other.kind == attribute.kind).nth(*place);
+        *place = place.saturating_add(1);
+        match found {
+            Some(found) => same(&found, &attribute),
+            // Data without attributes: those of a counter, of which the dump omits all.
+            None => attribute.payload.is_empty(),
+        }
+    })
+}
+
+/// As [`includes`], and the list in `raw` has no more elements (NFTA_LIST_ELEM with a name inside) than `desired`.
+fn includes_list(raw: &[u8], desired: &[u8]) -> bool {
+    // Behind the rule's own attributes. NFTA_RULE_TABLE is a text with the same number as a list's element.
+    let count = |bytes: &[u8]| attributes(bytes).filter_map(Result::ok).filter(|one| one.kind == 1).count();
+    let own = attributes(raw).filter_map(Result::ok).next().map_or(0, |table| table.payload.len().next_multiple_of(4).saturating_add(4));
+    let rest = raw.get(own..).unwrap_or_default();
+    count(rest) == count(desired) && includes(rest, desired)
+}
+
+fn same(found: &Attribute<'_>, desired: &Attribute<'_>) -> bool {
+    if desired.raw_kind & NESTED != 0 {
+        includes(found.payload, desired.payload)
+    } else {
+        found.payload == desired.payload
+    }
+}
