@@ -6,11 +6,13 @@
 //!
 //! * [`datapath`]: the desired datapath, without anything of a driver.
 //! * [`driver`]: what a driver promises.
+//! * [`ovs`]: the driver for openshift-sdn.
 //! * [`args`], [`run`]: command line and start.
 
 pub mod args;
 pub mod datapath;
 pub mod driver;
+pub mod ovs;
 
 use common::{args::RuntimeArgs, command::Work};
 
