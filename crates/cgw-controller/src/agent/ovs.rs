@@ -1,0 +1,273 @@
+//! Driver for openshift-sdn: flows in its bridge, chains in iptables.
+//!
+//! ```text
+//!   ovs-vsctl, ovs-ofctl dump-flows ── facts ──┐
+//!   Datapath ──────────────────────────────── plan ── flows, chains ── difference ── ovs-ofctl bundle, iptables-restore
+//!   ovs-ofctl dump-flows, iptables-save ──────────────────────────────────┘
+//! ```
+//!
+//! * [`profile`]: tables and priorities of openshift-sdn's releases, as data.
+//! * [`flow`], [`iptables`]: what is written and read, in one canonical form.
+//! * [`facts`]: ports, the MAC address of tun0, and the VNIDs of pods.
+//! * [`plan`], [`balance`], [`difference`]: the decisions. Pure.
+//! * [`command`]: executes the programs.
+//!
+//! Flows of openshift-sdn are never changed: the driver's have a cookie of their own and higher priorities. The programmed state is
+//! read by each [`Driver::apply`], because openshift-sdn removes the driver's flow of a pod together with its own, and openshift-sdn
+//! and kube-proxy insert their jumps before the driver's.
+
+pub mod balance;
+pub mod command;
+pub mod difference;
+pub mod facts;
+pub mod flow;
+pub mod iptables;
+pub mod plan;
+pub mod profile;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use command::Programs;
+use difference::FlowChange;
+use facts::Facts;
+use flow::Flow;
+use iptables::{Rules, Step};
+use plan::PortMode;
+use profile::Profile;
+
+use super::{
+    datapath::Datapath,
+    driver::{Change, Driver, Error},
+};
+
+/// Settings of the driver.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Tables of the installed openshift-sdn.
+    pub profile: Profile,
+    /// Who translates the destination of packets to a VIP.
+    pub ports: PortMode,
+    /// Name of openshift-sdn's bridge.
+    pub bridge: String,
+    /// The folder with the sockets of Open vSwitch.
+    pub run_dir: PathBuf,
+    /// The longest that one program (`ovs-ofctl`, `ovs-vsctl`, `iptables-save`, `iptables-restore`) may run.
+    pub timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            profile: profile::V3_7,
+            ports: PortMode::Own,
+            bridge: "br0".into(),
+            run_dir: "/var/run/openvswitch".into(),
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The driver.
+#[derive(Debug)]
+pub struct Ovs {
+    config: Config,
+    flows: Option<Written<BTreeSet<Flow>>>,
+    rules: Option<Written<Rules>>,
+}
+
+/// The last state that was written, and how the kernel or the switch prints it. Other releases may print an equal flow or rule in
+/// another form; without this, they would be written each time.
+#[derive(Debug)]
+struct Written<T> {
+    desired: T,
+    observed: T,
+}
+
+impl<T: PartialEq> Written<T> {
+    fn is(written: Option<&Written<T>>, observed: &T, desired: &T) -> bool {
+        written.is_some_and(|written| written.observed == *observed && written.desired == *desired)
+    }
+}
+
+/// Whether changes are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Write,
+    Preview,
+}
+
+impl Ovs {
+    /// A driver that has not read anything yet.
+    #[must_use]
+    pub fn new(config: Config) -> Ovs {
+        Ovs { config, flows: None, rules: None }
+    }
+
+    fn programs(&self) -> Programs<'_> {
+        Programs { bridge: &self.config.bridge, run_dir: &self.config.run_dir, timeout: self.config.timeout }
+    }
+
+    fn run(&mut self, desired: &Datapath, mode: Mode) -> Result<Vec<Change>, Error> {
+        // Chains first: they need no bridge, and a pod that is tagged before its gateway has the guards would leave with the address
+        // of the gateway.
+        let mut changes = self.set_rules(&plan::rules(self.config.ports, desired), mode)?;
+        changes.extend(set_sysctls(&plan::sysctls(desired), mode)?);
+        let observed = self.observe_flows()?;
+        let facts = self.facts(&observed)?;
+        if desired.node.candidate && facts.has_egress_ip {
+            return Err(self.bridge_error("this node is a gateway candidate, and openshift-sdn uses it for an egressIP".into()));
+        }
+        changes.extend(self.set_flows(&observed, plan::flows(&self.config.profile, desired, &facts), mode)?);
+        Ok(changes)
+    }
+
+    fn bridge_error(&self, cause: String) -> Error {
+        let operation = format!("reading the bridge {}", self.config.bridge);
+        Error { operation, cause, is_permanent: false }
+    }
+
+    fn observe_flows(&self) -> Result<BTreeSet<Flow>, Error> {
+        flow::parse_dump(&self.programs().dump_flows()?).map_err(|error| self.bridge_error(error.to_string()))
+    }
+
+    fn observe_rules(&self) -> Result<Rules, Error> {
+        iptables::parse_save(&self.programs().save()?).map_err(|cause| Error {
+            operation: "reading the chains of iptables".into(),
+            cause,
+            is_permanent: false,
+        })
+    }
+
+    fn facts(&self, flows: &BTreeSet<Flow>) -> Result<Facts, Error> {
+        let interfaces = facts::parse_interfaces(&self.programs().interfaces()?);
+        interfaces
+            .and_then(|interfaces| facts::facts(&self.config.profile, &interfaces, flows))
+            .map_err(|cause| self.bridge_error(cause))
+    }
+
+    fn set_rules(&mut self, desired: &Rules, mode: Mode) -> Result<Vec<Change>, Error> {
+        let observed = self.observe_rules()?;
+        if Written::is(self.rules.as_ref(), &observed, desired) {
+            return Ok(Vec::new());
+        }
+        let steps = difference::rules(&observed, desired);
+        let last = self.rules.as_ref().map(|written| &written.desired);
+        let changes = steps.iter().map(|step| Change {
+            object: "iptables",
+            description: step.to_string(),
+            is_repair: last.is_some_and(|last| match step {
+                Step::Replace(chain, rules) => last.chains.get(chain) == Some(rules),
+                Step::InsertJump(chain, _) | Step::DeleteJump(chain, _) => {
+                    last.jumps.get(chain) == desired.jumps.get(chain)
+                }
+                Step::Remove(chain) => !last.chains.contains_key(chain),
+            }),
+        });
+        let changes: Vec<Change> = changes.collect();
+        if mode == Mode::Preview {
+            return Ok(changes);
+        }
+        let mut present = observed;
+        if !steps.is_empty() {
+            self.programs().restore(&iptables::render(&steps))?;
+            present = self.observe_rules()?;
+        }
+        // A jump that another program displaced meanwhile is repaired by the next call.
+        let is_written = present.jumps == desired.jumps
+            && present.chains.keys().eq(desired.chains.keys())
+            && present.chains.values().map(Vec::len).eq(desired.chains.values().map(Vec::len));
+        self.rules = Some(Written { observed: if is_written { present } else { desired.clone() }, desired: desired.clone() });
+        Ok(changes)
+    }
+
+    fn set_flows(
+        &mut self, observed: &BTreeSet<Flow>, desired: BTreeSet<Flow>, mode: Mode,
+    ) -> Result<Vec<Change>, Error> {
+        if Written::is(self.flows.as_ref(), &ours(observed), &desired) {
+            return Ok(Vec::new());
+        }
+        let steps = difference::flows(observed, &desired);
+        let last = self.flows.as_ref().map(|written| &written.desired);
+        let changes = steps.iter().map(|step| Change {
+            object: "flow",
+            description: match step {
+                FlowChange::Add(flow) => format!("add {flow}"),
+                FlowChange::Delete(key) => format!("remove {key}"),
+            },
+            is_repair: last.is_some_and(|last| match step {
+                FlowChange::Add(flow) => last.contains(flow),
+                FlowChange::Delete(key) => !last.iter().any(|flow| flow.key == *key),
+            }),
+        });
+        let changes: Vec<Change> = changes.collect();
+        if mode == Mode::Preview {
+            return Ok(changes);
+        }
+        let mut present = ours(observed);
+        if !steps.is_empty() {
+            self.programs().bundle(&difference::bundle(&steps))?;
+            present = ours(&self.observe_flows()?);
+        }
+        let is_written = present.len() == desired.len();
+        self.flows = Some(Written { observed: if is_written { present } else { desired.clone() }, desired });
+        Ok(changes)
+    }
+}
+
+fn ours(flows: &BTreeSet<Flow>) -> BTreeSet<Flow> {
+    flows.iter().filter(|flow| flow.is_ours()).cloned().collect()
+}
+
+fn set_sysctls(desired: &BTreeMap<&'static str, &'static str>, mode: Mode) -> Result<Vec<Change>, Error> {
+    let mut changes = Vec::new();
+    for (name, value) in desired {
+        let path = Path::new("/proc/sys").join(name);
+        let error = |verb: &str, cause: std::io::Error| Error {
+            operation: format!("{verb} {}", path.display()),
+            cause: cause.to_string(),
+            is_permanent: false,
+        };
+        let observed = fs::read_to_string(&path).map_err(|cause| error("reading", cause))?;
+        let observed = observed.trim();
+        if observed == *value {
+            continue;
+        }
+        if mode == Mode::Write {
+            fs::write(&path, value).map_err(|cause| error("writing", cause))?;
+        }
+        let name = name.replace('/', ".");
+        changes.push(Change {
+            object: "sysctl",
+            description: format!("{name}: {observed} -> {value}"),
+            is_repair: false,
+        });
+    }
+    Ok(changes)
+}
+
+impl Driver for Ovs {
+    fn apply(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
+        self.run(desired, Mode::Write)
+    }
+
+    fn preview(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
+        self.run(desired, Mode::Preview)
+    }
+
+    fn uninstall(&mut self) -> Result<Vec<Change>, Error> {
+        // Flows first: a pod without a tag is dropped by the guards until these are removed as well. Without ovs-vswitchd there are
+        // no flows.
+        let mut changes = Vec::new();
+        if self.programs().has_bridge() {
+            let observed = self.observe_flows()?;
+            changes = self.set_flows(&observed, BTreeSet::new(), Mode::Write)?;
+        }
+        changes.extend(self.set_rules(&Rules::default(), Mode::Write)?);
+        Ok(changes)
+    }
+}

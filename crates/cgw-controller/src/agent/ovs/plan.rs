@@ -1,0 +1,65 @@
+//! The desired flows, chains and sysctls of a node. Pure: from the datapath and the facts about the node's bridge.
+//!
+//! Every node has the flows of its own bound pods and of all VIPs, and the guards of the table mangle. Gateway candidates also have
+//! DNAT and SNAT of all VIPs, so a change of a gateway changes flows only.
+
+mod chains;
+mod flows;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
+
+use super::{facts::Facts, flow::Flow, iptables::Rules, profile::Profile};
+use crate::agent::datapath::{BoundPod, Datapath, VipPath};
+
+/// Who translates the destination of packets to a VIP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PortMode {
+    /// The driver.
+    #[default]
+    Own,
+    /// kube-proxy, because the VIP is in `status.loadBalancer` or `spec.externalIPs` of the Service. The driver sets the marks.
+    KubeProxy,
+}
+
+/// The flows of the bridge.
+#[must_use]
+pub fn flows(profile: &Profile, datapath: &Datapath, facts: &Facts) -> BTreeSet<Flow> {
+    flows::flows(profile, datapath, facts)
+}
+
+/// The chains of iptables. They do not depend on the bridge, so the guards are in place before it is.
+#[must_use]
+pub fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
+    chains::rules(ports, datapath)
+}
+
+/// Values of files below `/proc/sys`.
+#[must_use]
+pub fn sysctls(datapath: &Datapath) -> BTreeMap<&'static str, &'static str> {
+    if !datapath.node.candidate {
+        return BTreeMap::new();
+    }
+    BTreeMap::from([
+        // After SNAT the kernel asks for a pod's MAC address with the VIP as the sender, and openshift-sdn drops every ARP packet of
+        // tun0 with another sender than the address of tun0.
+        ("net/ipv4/conf/tun0/arp_announce", "2"),
+        ("net/ipv4/ip_forward", "1"),
+    ])
+}
+
+/// Every bound pod once: the first VIP in ascending order wins.
+fn bound_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, (Ipv4Addr, &VipPath, &BoundPod)> {
+    let mut pods = BTreeMap::new();
+    for (vip, path) in &datapath.vips {
+        for (address, pod) in &path.pods {
+            pods.entry(*address).or_insert((*vip, path, pod));
+        }
+    }
+    pods
+}
+
+#[cfg(test)]
+mod tests;

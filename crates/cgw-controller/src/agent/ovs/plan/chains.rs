@@ -1,0 +1,259 @@
+//! The chains of iptables. Rules have the form in which `iptables-save` prints them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
+
+use sha2::{Digest as _, Sha256};
+
+use super::{PortMode, bound_pods};
+use crate::agent::{
+    datapath::{Datapath, Protocol, ServicePort, VipRoute},
+    ovs::{
+        balance,
+        iptables::{Chain, Rules, Table},
+    },
+};
+
+/// Rules of one chain for each source address are split by /24 above this number.
+const LINEAR: usize = 256;
+
+pub(super) fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
+    let mut rules = Rules::default();
+    guard_new(datapath, &mut rules);
+    guard_established(datapath, &mut rules);
+    if datapath.node.candidate {
+        ingress(ports, datapath, &mut rules);
+        egress(datapath, &mut rules);
+        input(ports, datapath, &mut rules);
+    }
+    rules
+}
+
+fn jump(rules: &mut Rules, table: Table, parent: &str, rule: &str) {
+    rules.jumps.insert(Chain { table, name: parent.into() }, vec![(1, rule.into())]);
+}
+
+/// Drops new connections of pods that have no SNAT here and are not known as unbound: fail-closed. Without it, a bound pod that
+/// lost its tag leaves with the address of its node, and a pod whose rules are missing leaves with the address of the gateway.
+fn guard_new(datapath: &Datapath, rules: &mut Rules) {
+    let chain = Chain::ours(Table::Mangle, "FORWARD");
+    let guard = Chain::ours(Table::Mangle, "GUARD");
+    jump(rules, Table::Mangle, "FORWARD", "-i tun0 -j CGW-FORWARD");
+    rules.chains.entry(chain.clone()).or_default();
+    for network in &datapath.networks.pods {
+        rules.append(&chain, format!("-s {network} -j CGW-GUARD"));
+    }
+    // Between pods: only a hairpin has the mark.
+    rules.append(&guard, "-o tun0 -m mark ! --mark 0x4/0x4 -j RETURN".into());
+    // nat does not translate these, so they would leave with the address of the pod.
+    rules.append(&guard, "-m conntrack --ctstate INVALID -j DROP".into());
+    rules.append(&guard, "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN".into());
+    for network in &datapath.networks.services {
+        rules.append(&guard, format!("-m conntrack --ctorigdst {network} -j RETURN"));
+    }
+    for network in &datapath.networks.excluded {
+        rules.append(&guard, format!("-d {network} -j RETURN"));
+    }
+    let mut known: BTreeMap<Ipv4Addr, &str> =
+        datapath.unbound_pods.iter().map(|address| (*address, "RETURN")).collect();
+    for (address, (_, path, pod)) in bound_pods(datapath) {
+        let is_local = pod.node_ip == datapath.node.ip;
+        // A pod of this node leaves here only if this node is the gateway. Pods of other nodes may arrive before this node has read
+        // that it is the gateway.
+        if datapath.node.candidate && (!is_local || path.route == VipRoute::Local) {
+            known.insert(address, "RETURN");
+        } else {
+            known.remove(&address);
+        }
+    }
+    sources(rules, &guard, known);
+    rules.append(&guard, "-j DROP".into());
+}
+
+/// Drops packets of connections that began without SNAT: nat translates only the first packet of a connection.
+fn guard_established(datapath: &Datapath, rules: &mut Rules) {
+    let chain = Chain::ours(Table::Mangle, "POSTROUTING");
+    let guard = Chain::ours(Table::Mangle, "COMMITTED");
+    jump(rules, Table::Mangle, "POSTROUTING", "! -o tun0 -j CGW-POSTROUTING");
+    rules.chains.entry(chain.clone()).or_default();
+    for network in &datapath.networks.pods {
+        rules.append(&chain, format!("-s {network} -j CGW-COMMITTED"));
+        rules.append(&guard, format!("-d {network} -j RETURN"));
+    }
+    let states = "-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL -m conntrack ! --ctstate SNAT";
+    rules.append(&guard, format!("{states} -j DROP"));
+}
+
+/// DNAT of packets to a VIP, and the marks: 0x4 for clients in pods, 0x2 for all others. A packet has one of them.
+fn ingress(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
+    let services = Chain::ours(Table::Nat, "SERVICES");
+    let mark = Chain::ours(Table::Nat, "MARK");
+    jump(rules, Table::Nat, "PREROUTING", "-j CGW-PREROUTING");
+    rules.append(
+        &Chain::ours(Table::Nat, "PREROUTING"),
+        // A candidate that does not carry the VIP forwards the packet to the one that does.
+        "-m addrtype --dst-type LOCAL -j CGW-SERVICES".into(),
+    );
+    rules.chains.entry(services.clone()).or_default();
+    rules.append(&mark, "-j MARK --set-xmark 0x2/0x6".into());
+    for network in &datapath.networks.pods {
+        rules.append(&mark, format!("-s {network} -j MARK --set-xmark 0x4/0x6"));
+    }
+    if ports == PortMode::KubeProxy {
+        for vip in datapath.vips.keys() {
+            rules.append(&services, format!("-d {vip}/32 -j CGW-MARK"));
+        }
+        return;
+    }
+    // Processes of the gateway itself. kube-proxy does this in its own mode.
+    jump(rules, Table::Nat, "OUTPUT", "-j CGW-PREROUTING");
+    for (vip, port) in service_ports(datapath) {
+        if port.backends.is_empty() {
+            continue;
+        }
+        let protocol = protocol(port.protocol);
+        let chain = service_chain(vip, port);
+        rules.append(
+            &services,
+            format!(
+                "-d {vip}/32 -p {protocol} -m {protocol} --dport {} -m comment --comment \"{}\" -j {}",
+                port.port,
+                comment(port),
+                chain.name
+            ),
+        );
+        rules.append(&chain, "-j CGW-MARK".into());
+        let (last, count) = (port.backends.len() - 1, port.backends.len());
+        for (index, (address, target)) in port.backends.iter().enumerate() {
+            let condition = if index == last {
+                String::new()
+            } else {
+                format!("-m bpf --bytecode \"{}\" ", balance::bytecode(port.affinity.is_none(), count, index))
+            };
+            rules.append(&chain, format!("-p {protocol} {condition}-j DNAT --to-destination {address}:{target}"));
+        }
+    }
+}
+
+/// SNAT of packets of bound pods, for every protocol.
+fn egress(datapath: &Datapath, rules: &mut Rules) {
+    let chain = Chain::ours(Table::Nat, "POSTROUTING");
+    let pods = Chain::ours(Table::Nat, "EGRESS");
+    let hairpin = Chain::ours(Table::Nat, "HAIRPIN");
+    let snat = Chain::ours(Table::Nat, "SNAT");
+    jump(rules, Table::Nat, "POSTROUTING", "-j CGW-POSTROUTING");
+    rules.chains.entry(chain.clone()).or_default();
+    // Ingress: the client's address is kept, before openshift-sdn and kube-proxy masquerade it.
+    for network in &datapath.networks.pods {
+        rules.append(&chain, format!("-d {network} -m mark --mark 0x2/0x2 -j ACCEPT"));
+    }
+    for network in &datapath.networks.pods {
+        rules.append(&chain, format!("-s {network} -j CGW-EGRESS"));
+    }
+    for network in &datapath.networks.services {
+        rules.append(&pods, format!("-m conntrack --ctorigdst {network} -j RETURN"));
+    }
+    for network in &datapath.networks.excluded {
+        rules.append(&pods, format!("-d {network} -j RETURN"));
+    }
+    for network in &datapath.networks.pods {
+        rules.append(&pods, format!("-d {network} -m mark --mark 0x4/0x4 -j CGW-HAIRPIN"));
+        rules.append(&pods, format!("-d {network} -j RETURN"));
+    }
+    rules.append(&pods, "-j CGW-SNAT".into());
+    rules.append(&hairpin, "-j CGW-SNAT".into());
+    // An unbound pod of this node: without it, the backend's reply goes to the pod directly and with the wrong source.
+    rules.append(&hairpin, "-j MASQUERADE".into());
+    rules.chains.entry(snat.clone()).or_default();
+    let targets: BTreeMap<Ipv4Addr, String> = bound_pods(datapath)
+        .into_iter()
+        .map(|(address, (vip, ..))| (address, format!("SNAT --to-source {vip}")))
+        .collect();
+    sources(rules, &snat, targets.iter().map(|(address, target)| (*address, target.as_str())).collect());
+}
+
+/// Packets to a VIP that no rule translates.
+fn input(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
+    let chain = Chain::ours(Table::Filter, "INPUT");
+    jump(rules, Table::Filter, "INPUT", "-j CGW-INPUT");
+    rules.chains.entry(chain.clone()).or_default();
+    for vip in datapath.vips.keys() {
+        // Packets of connections whose conntrack entry is on another gateway: this node's TCP would reset the connections.
+        rules.append(
+            &chain,
+            format!(
+                "-d {vip}/32 -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack ! --ctstate DNAT -j DROP"
+            ),
+        );
+    }
+    if ports == PortMode::KubeProxy {
+        return;
+    }
+    // A process of this node that listens on all addresses is no backend.
+    for (vip, port) in service_ports(datapath).filter(|(_, port)| port.backends.is_empty()) {
+        let protocol = protocol(port.protocol);
+        rules.append(
+            &chain,
+            format!(
+                "-d {vip}/32 -p {protocol} -m {protocol} --dport {} -m comment --comment \"{}\" -j REJECT \
+                 --reject-with icmp-port-unreachable",
+                port.port,
+                comment(port)
+            ),
+        );
+    }
+}
+
+/// Every port of a VIP once: the first Service wins.
+fn service_ports(datapath: &Datapath) -> impl Iterator<Item = (Ipv4Addr, &ServicePort)> {
+    let mut seen = BTreeSet::new();
+    let ports = datapath.vips.iter().flat_map(|(vip, path)| path.ports.iter().map(|port| (*vip, port)));
+    ports.filter(move |(vip, port)| seen.insert((*vip, port.protocol, port.port)))
+}
+
+/// Rules for many source addresses: one for each, or chains by /24.
+fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>) {
+    if targets.len() <= LINEAR {
+        for (address, target) in targets {
+            rules.append(chain, format!("-s {address}/32 -j {target}"));
+        }
+        return;
+    }
+    let mut networks: BTreeMap<Ipv4Addr, BTreeMap<Ipv4Addr, &str>> = BTreeMap::new();
+    for (address, target) in targets {
+        let network = Ipv4Addr::from_bits(address.to_bits() & 0xffff_ff00);
+        networks.entry(network).or_default().insert(address, target);
+    }
+    for (network, targets) in networks {
+        let part = Chain { table: chain.table, name: format!("{}-{:06x}", chain.name, network.to_bits() >> 8) };
+        rules.append(chain, format!("-s {network}/24 -j {}", part.name));
+        for (address, target) in targets {
+            rules.append(&part, format!("-s {address}/32 -j {target}"));
+        }
+    }
+}
+
+fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    }
+}
+
+/// The name of a chain has at most 28 characters.
+fn service_chain(vip: Ipv4Addr, port: &ServicePort) -> Chain {
+    let key = format!("{vip} {} {} {}", port.service, protocol(port.protocol), port.port);
+    let digest: String = Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Chain::ours(Table::Nat, &format!("SVC-{digest}"))
+}
+
+/// `namespace/name:port`. `iptables-save` puts it in quotes because of the '/'.
+fn comment(port: &ServicePort) -> String {
+    let text = format!("{}:{}", port.service, port.name);
+    let text: String =
+        text.chars().filter(|c| c.is_ascii_alphanumeric() || "-._/:".contains(*c)).take(200).collect();
+    if text.contains('/') { text } else { format!("/{text}") }
+}
