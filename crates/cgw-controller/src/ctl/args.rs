@@ -75,12 +75,12 @@ pub struct ControllerArgs {
     /// Token for --controller-url, instead of one that is requested for the ServiceAccount
     #[arg(
         long,
-        env = "PERIMETER_CONTROLLER_TOKEN",
+        env = "PERIMETER_TOKEN_FILE",
         value_name = "FILE",
         requires = "controller_url",
         global = true
     )]
-    pub controller_token: Option<PathBuf>,
+    pub token_file: Option<PathBuf>,
 }
 
 /// A command.

@@ -71,7 +71,7 @@ impl Connection {
         config.default_retry = false;
         config.read_timeout = Some(TIMEOUT);
         config.root_cert_file.clone_from(&args.controller_ca);
-        let token = match &args.controller_token {
+        let token = match &args.token_file {
             Some(file) => from_file(file)?,
             None => requested(args, &runtime.client).await?,
         };
@@ -142,7 +142,7 @@ async fn requested(args: &ControllerArgs, client: &Client) -> anyhow::Result<Hea
 
 fn from_file(file: &PathBuf) -> anyhow::Result<HeaderValue> {
     let wrong = |error: &dyn std::fmt::Display| {
-        ConfigError(format!("--controller-token {}: {error}", file.display()))
+        ConfigError(format!("--token-file {}: {error}", file.display()))
     };
     let token = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
     Ok(bearer(token.trim()).map_err(|error| wrong(&error))?)
