@@ -15,7 +15,7 @@ use common::{
     runtime::Runtime,
 };
 
-use args::{Args, Command};
+use args::Args;
 use call::Call;
 use connection::{Connection, Response};
 
