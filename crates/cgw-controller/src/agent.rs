@@ -4,20 +4,153 @@
 //!   Services, Pods, Nodes, store binds ── observe ── plan ── Datapath ── driver (vxlan or ovs) ── kernel, Open vSwitch
 //! ```
 //!
+//! * [`observe`], [`snapshot`]: caches become a [`snapshot::Snapshot`].
+//! * [`mod@plan`]: rules: `nodes` → `bindings` → `pods` → `ports`. [`trace`] explains them for one pod.
 //! * [`datapath`]: the desired datapath, without anything of a driver.
-//! * [`driver`]: what a driver promises.
-//! * [`args`], [`run`]: command line and start.
+//! * [`driver`]: what a driver promises. [`drivers`] opens one. [`cni`] detects CNI plugins that it cannot work beside.
+//! * [`reconcile`], [`trigger`]: when the agent reconciles. [`metrics`], [`render`]: its output.
+//! * [`args`], [`prepare`], [`uninstall`]: command line and start.
 
 pub mod args;
+pub mod cni;
 pub mod datapath;
 pub mod driver;
+pub mod drivers;
+pub mod metrics;
+pub mod observe;
+pub mod plan;
+pub mod reconcile;
+pub mod render;
+pub mod snapshot;
+pub mod trace;
+pub mod trigger;
 
-use common::{args::RuntimeArgs, command::Work};
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use common::{
+    args::RuntimeArgs,
+    command::{self, Output, Work},
+    plan::Problem,
+    runtime::{self, ConfigError, Runtime},
+};
+
+use self::{
+    args::{Args, DriverName},
+    observe::Observer,
+    plan::{Decision, problem::node_regarding},
+    reconcile::{Reconciler, Reports},
+    trigger::Trigger,
+};
+
+/// How long a command waits for the lists. An API server that streams lists needs a second for 100,000 objects; one that does not is
+/// detected after 30 s.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks the command line and returns the work of the role.
 ///
 /// # Errors
 /// A flag cannot be used.
-pub fn prepare(args: args::Args) -> anyhow::Result<(RuntimeArgs, Work)> {
-    Ok((args.process.into_runtime(), Work::run(async |_runtime| Ok(()))))
+pub fn prepare(args: Args) -> anyhow::Result<(RuntimeArgs, Work)> {
+    args.check()?;
+    let runtime_args = args.process.clone().into_runtime();
+    let work = if args.plan.dry_run {
+        Work::command(async move |runtime| dry_run(runtime, args).await)
+    } else {
+        Work::run(async move |runtime| run(runtime, args).await)
+    };
+    Ok((runtime_args, work))
+}
+
+/// Removes everything that the driver has programmed on this node. It needs no API server, so it has no runtime.
+#[must_use]
+pub fn uninstall(args: &Args) -> ExitCode {
+    if let Err(error) = args.check() {
+        return runtime::refuse(&common::program!(), &error);
+    }
+    match drivers::open(args).and_then(|mut driver| driver.uninstall()) {
+        Ok(changes) => {
+            changes.iter().for_each(|change| command::print(&format!("{change}\n")));
+            command::print(&format!("{} changes\n", changes.len()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{}: uninstalling: {error}", common::program!().name);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
+    let (config, settings) = (args.config(&runtime.namespace), args.settings(&runtime.namespace));
+    if let Err(refusal) = check_cni(&args)? {
+        let regarding = node_regarding(&settings.node, Some(settings.node.clone()));
+        runtime.events.found(&[Problem { regarding, because: refusal.clone() }]);
+        return Err(ConfigError(refusal.to_string()).into());
+    }
+    let trigger = Arc::new(Trigger::default());
+    let fire = Arc::clone(&trigger);
+    let observer = Observer::start(&runtime, &settings, move |urgency| fire.fire(urgency));
+    let reports = Reports::new(&runtime).context("metrics")?;
+    let resync_period = args.own.resync_period;
+    let reconciler = Reconciler::new(config, Box::new(move || drivers::open(&args)), reports);
+    tokio::select! {
+        biased;
+        () = runtime.shutdown.cancelled() => return Ok(()),
+        () = observer.synced() => {}
+    }
+    reconcile::run(reconciler, || observer.snapshot(&settings.node), &trigger, resync_period, &runtime).await;
+    Ok(())
+}
+
+/// Prints the decision and the changes that the driver would make.
+async fn dry_run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
+    let (config, settings) = (args.config(&runtime.namespace), args.settings(&runtime.namespace));
+    if let Err(refusal) = check_cni(&args)? {
+        return Err(ConfigError(refusal.to_string()).into());
+    }
+    let observer = Observer::start(&runtime, &settings, |_| {});
+    observer.synced_within(LIST_TIMEOUT).await?;
+    let decision = plan::plan(&config, &observer.snapshot(&settings.node));
+    let output = args.plan.output;
+    let (decision, changes) = tokio::task::spawn_blocking(move || preview(&args, decision)).await??;
+    command::print(&match output {
+        Output::Text => render::text(&decision, &changes),
+        Output::Json => format!("{:#}\n", render::json(&decision, &changes)),
+    });
+    Ok(())
+}
+
+fn preview(args: &Args, decision: Decision) -> Result<(Decision, Vec<driver::Change>), driver::Error> {
+    let changes = match &decision.datapath {
+        Some(datapath) => drivers::open(args)?.preview(datapath)?,
+        None => Vec::new(),
+    };
+    Ok((decision, changes))
+}
+
+/// A CNI plugin that the driver cannot work beside, as an Event on the Node.
+#[derive(Clone, Debug, serde::Serialize, thiserror::Error)]
+#[error("{0}")]
+struct UnsupportedCni(String);
+
+impl common::plan::Reason for UnsupportedCni {
+    fn code(&self) -> &'static str {
+        "UnsupportedCni"
+    }
+
+    fn is_trouble(&self) -> bool {
+        true
+    }
+}
+
+fn check_cni(args: &Args) -> anyhow::Result<Result<(), UnsupportedCni>> {
+    if args.own.driver != DriverName::Vxlan {
+        return Ok(Ok(()));
+    }
+    let detected = cni::read(args.vxlan.cni_conf_dir.as_deref()).context("detecting the CNI plugin")?;
+    Ok(match detected {
+        Some(detected) => Err(UnsupportedCni(detected.to_string())),
+        None => Ok(()),
+    })
 }

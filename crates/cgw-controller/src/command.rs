@@ -11,10 +11,12 @@ use crate::{agent, controller, ctl, keeper};
 /// Parses the command line and runs the role.
 #[must_use]
 pub fn run() -> ExitCode {
-    // These two run each second on a gateway node, or beside a keeper that is stopped: they have no runtime and no API server.
+    // These run each second on a gateway node, beside a keeper that is stopped, or when the cluster is gone: they have no runtime and
+    // no API server.
     match Args::try_parse() {
         Ok(Args { role: Role::KeeperGuard(args) }) => return keeper::guard(args),
         Ok(Args { role: Role::KeeperCheck(args) }) => return keeper::check(args),
+        Ok(Args { role: Role::Agent(args) }) if args.own.uninstall => return agent::uninstall(&args),
         _ => {}
     }
     command::main(common::program!(), |args: Args| match args.role {

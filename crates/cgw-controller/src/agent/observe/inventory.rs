@@ -1,0 +1,243 @@
+//! The observed objects in compact form, with the indexes by which a snapshot is taken. A pure type: the caches write it.
+
+use std::{
+    collections::{BTreeMap, HashMap, hash_map::Entry},
+    hash::Hash,
+    sync::Arc,
+};
+
+use common::cache::ObjectKey;
+
+use crate::{
+    agent::snapshot::{Carrier, Labels, Node, Pod, Service, Slice, Snapshot, Store},
+    api::{Vip, service::Carried},
+    names,
+};
+
+/// The observed objects.
+#[derive(Clone, Debug, Default)]
+pub struct Inventory {
+    /// Name of the Node of this agent: a change of its pods is relevant.
+    node: String,
+    nodes: BTreeMap<String, Arc<Node>>,
+    store: Option<Arc<Store>>,
+    /// Only those with the annotation `vip`.
+    services: BTreeMap<ObjectKey, Arc<Service>>,
+    /// By Service, then by the name of the slice.
+    slices: HashMap<ObjectKey, BTreeMap<Box<str>, Arc<Slice>>>,
+    pods: HashMap<ObjectKey, Arc<Pod>>,
+    /// By namespace, then by labels: a selector is compared with each set of labels once, not with each pod.
+    by_labels: HashMap<Box<str>, HashMap<Arc<Labels>, Vec<Arc<Pod>>>>,
+    by_node: HashMap<Arc<str>, HashMap<ObjectKey, Arc<Pod>>>,
+}
+
+/// How soon a change has to be planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Never: it cannot change the datapath of this node.
+    #[default]
+    Irrelevant,
+    /// Soon, together with other changes.
+    Soon,
+    /// At once: packets may be lost until then.
+    Now,
+}
+
+impl Inventory {
+    /// Nothing is observed yet.
+    #[must_use]
+    pub fn new(node: &str) -> Inventory {
+        Inventory { node: node.to_owned(), ..Inventory::default() }
+    }
+
+    /// The store `binds` is this. None: it does not exist.
+    pub fn set_store(&mut self, store: Option<Store>) -> Urgency {
+        if self.store.as_deref() == store.as_ref() {
+            return Urgency::Irrelevant;
+        }
+        self.store = store.map(Arc::new);
+        Urgency::Soon
+    }
+
+    /// The Node of this name is this. None: it does not exist.
+    pub fn set_node(&mut self, name: &str, node: Option<Node>) -> Urgency {
+        let old = self.nodes.get(name);
+        if old.map(|old| &**old) == node.as_ref() {
+            return Urgency::Irrelevant;
+        }
+        match node {
+            Some(node) => {
+                self.nodes.insert(name.to_owned(), Arc::new(node));
+            }
+            None => {
+                self.nodes.remove(name);
+            }
+        }
+        Urgency::Soon
+    }
+
+    /// The Service is this. None: it does not exist, or has no annotation `vip`.
+    pub fn set_service(&mut self, key: &ObjectKey, service: Option<Service>) -> Urgency {
+        let old = self.services.get(key);
+        if old.map(|old| &**old) == service.as_ref() {
+            return Urgency::Irrelevant;
+        }
+        let gateway = |service: Option<&Service>| {
+            let annotation = |name| service.and_then(|service| service.annotations.get(name)).cloned();
+            [names::VIP, names::NODE_IP, names::TUN_MAC].map(annotation)
+        };
+        let is_moved = gateway(old.map(|old| &**old)) != gateway(service.as_ref());
+        match service {
+            Some(service) => {
+                self.services.insert(key.clone(), Arc::new(service));
+            }
+            None => {
+                self.services.remove(key);
+            }
+        }
+        if is_moved { Urgency::Now } else { Urgency::Soon }
+    }
+
+    /// The EndpointSlice of a Service is this. None: it does not exist, or is not of IPv4.
+    pub fn set_slice(&mut self, service: &ObjectKey, name: &str, slice: Option<Slice>) -> Urgency {
+        let old = self.slices.get(service).and_then(|slices| slices.get(name));
+        if old.map(|old| &**old) == slice.as_ref() {
+            return Urgency::Irrelevant;
+        }
+        match slice {
+            Some(slice) => {
+                self.slices.entry(service.clone()).or_default().insert(name.into(), Arc::new(slice));
+            }
+            None => {
+                if let Some(slices) = self.slices.get_mut(service) {
+                    slices.remove(name);
+                    if slices.is_empty() {
+                        self.slices.remove(service);
+                    }
+                }
+            }
+        }
+        if self.services.contains_key(service) { Urgency::Soon } else { Urgency::Irrelevant }
+    }
+
+    /// The pod is this. None: it does not exist, or has finished.
+    pub fn set_pod(&mut self, key: &ObjectKey, pod: Option<Pod>) -> Urgency {
+        let old = self.pods.get(key).cloned();
+        if old.as_deref() == pod.as_ref() {
+            return Urgency::Irrelevant;
+        }
+        if let Some(old) = &old {
+            self.remove(old);
+        }
+        let pod = pod.map(|pod| self.add(pod));
+        let is_relevant = old.iter().chain(&pod).any(|pod| self.concerns(pod));
+        if is_relevant { Urgency::Soon } else { Urgency::Irrelevant }
+    }
+
+    /// Whether the pod is on this node or behind a Service with a VIP.
+    fn concerns(&self, pod: &Pod) -> bool {
+        *pod.node == *self.node
+            || self
+                .services_of(pod.key.namespace())
+                .any(|service| pod.labels.match_selector(&service.selector))
+    }
+
+    fn services_of<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<Service>> {
+        let first = ObjectKey::new(namespace, "");
+        let of_namespace = move |(key, _): &(&ObjectKey, _)| key.namespace() == namespace;
+        self.services.range(first..).take_while(of_namespace).map(|(_, service)| service)
+    }
+
+    fn add(&mut self, mut pod: Pod) -> Arc<Pod> {
+        let namespace = self.by_labels.entry(pod.key.namespace().into()).or_default();
+        // One allocation for the labels of all pods that have the same, and for the name of their node.
+        pod.labels = interned(namespace, pod.labels);
+        pod.node = interned(&mut self.by_node, pod.node);
+        let pod = Arc::new(pod);
+        if let Some(group) = namespace.get_mut(&pod.labels) {
+            group.push(Arc::clone(&pod));
+        }
+        if let Some(node) = self.by_node.get_mut(&pod.node) {
+            node.insert(pod.key.clone(), Arc::clone(&pod));
+        }
+        self.pods.insert(pod.key.clone(), Arc::clone(&pod));
+        pod
+    }
+
+    fn remove(&mut self, pod: &Arc<Pod>) {
+        self.pods.remove(&pod.key);
+        if let Entry::Occupied(mut namespace) = self.by_labels.entry(pod.key.namespace().into()) {
+            if let Some(group) = namespace.get_mut().get_mut(&pod.labels) {
+                if let Some(at) = group.iter().position(|one| Arc::ptr_eq(one, pod)) {
+                    group.swap_remove(at);
+                }
+                if group.is_empty() {
+                    namespace.get_mut().remove(&pod.labels);
+                }
+            }
+            if namespace.get().is_empty() {
+                namespace.remove();
+            }
+        }
+        if let Some(node) = self.by_node.get_mut(&pod.node) {
+            node.remove(&pod.key);
+            if node.is_empty() {
+                self.by_node.remove(&pod.node);
+            }
+        }
+    }
+
+    /// The pods that a Service's selector selects, in no particular order.
+    fn selected(&self, service: &Service) -> Vec<Arc<Pod>> {
+        let groups = self.by_labels.get(service.key.namespace()).into_iter().flatten();
+        groups
+            .filter(|(labels, _)| labels.match_selector(&service.selector))
+            .flat_map(|(_, pods)| pods.iter().cloned())
+            .collect()
+    }
+
+    /// The snapshot for one node. The parts that the datapath of the node cannot depend on are left out.
+    #[must_use]
+    pub fn snapshot(&self, node: &str) -> Snapshot {
+        let carrier = |(key, service): (&ObjectKey, &Arc<Service>)| {
+            let admitted = |vip: Vip| self.store.as_ref()?.admitting(vip, key);
+            let vip = Carried::vip_of(&service.annotations).ok().flatten();
+            let (pods, slices) = match vip.and_then(admitted) {
+                Some(_) => (
+                    self.selected(service),
+                    self.slices.get(key).into_iter().flat_map(BTreeMap::values).cloned().collect(),
+                ),
+                None => (Vec::new(), Vec::new()),
+            };
+            Carrier { service: Arc::clone(service), pods, slices }
+        };
+        Snapshot {
+            node: node.to_owned(),
+            nodes: self.nodes.values().cloned().collect(),
+            store: self.store.clone(),
+            services: self.services.iter().map(carrier).collect(),
+            local_pods: self.by_node.get(node).into_iter().flat_map(HashMap::values).cloned().collect(),
+        }
+    }
+
+    /// A pod.
+    #[must_use]
+    pub fn pod(&self, key: &ObjectKey) -> Option<&Arc<Pod>> {
+        self.pods.get(key)
+    }
+
+    /// A Service with the annotation `vip`.
+    #[must_use]
+    pub fn service(&self, key: &ObjectKey) -> Option<&Arc<Service>> {
+        self.services.get(key)
+    }
+}
+
+/// The equal key that the map has already, else this one, which the map then has.
+fn interned<K: Eq + Hash + Clone, V: Default>(map: &mut HashMap<K, V>, key: K) -> K {
+    if let Some((known, _)) = map.get_key_value(&key) {
+        return known.clone();
+    }
+    map.insert(key.clone(), V::default());
+    key
+}

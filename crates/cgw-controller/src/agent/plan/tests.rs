@@ -1,0 +1,5 @@
+//! The rules, one by one and all together.
+
+pub mod env;
+mod properties;
+mod rules;
