@@ -3,19 +3,22 @@
 //! * [`args`]: the command line; bad input is refused there, before anything is sent.
 //! * [`call`]: a command as a request to the HTTP API, and the response as text.
 //! * [`connection`]: how the controller is reached.
+//! * [`trace`]: why a pod leaves with its source address.
 
 pub mod args;
 pub mod call;
 pub mod connection;
+pub mod trace;
 
 use anyhow::Context;
 use common::{
     args::RuntimeArgs,
+    cache::ObjectKey,
     command::{self, Work},
     runtime::Runtime,
 };
 
-use args::Args;
+use args::{Args, Command, Output};
 use call::Call;
 use connection::{Connection, Response};
 
@@ -29,6 +32,15 @@ pub fn prepare(args: Args) -> anyhow::Result<(RuntimeArgs, Work)> {
 }
 
 async fn run(args: &Args, runtime: &Runtime) -> anyhow::Result<()> {
+    if let Command::Trace { pod, namespace } = &args.command {
+        let pod = ObjectKey::new(namespace, pod);
+        let explanation = trace::run(&runtime.client, &args.controller.controller_namespace, &pod).await?;
+        command::print(&match args.output {
+            Output::Text => explanation.to_string(),
+            Output::Json => format!("{:#}\n", trace::to_json(&explanation)),
+        });
+        return Ok(());
+    }
     let Some(call) = Call::of(&args.command) else { return Ok(()) };
     let connection = Connection::open(&args.controller, runtime).await?;
     let Response { status, body } = connection.send(&call).await?;

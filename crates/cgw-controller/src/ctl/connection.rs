@@ -141,9 +141,8 @@ async fn requested(args: &ControllerArgs, client: &Client) -> anyhow::Result<Hea
 }
 
 fn from_file(file: &PathBuf) -> anyhow::Result<HeaderValue> {
-    let wrong = |error: &dyn std::fmt::Display| {
-        ConfigError(format!("--token-file {}: {error}", file.display()))
-    };
+    let wrong =
+        |error: &dyn std::fmt::Display| ConfigError(format!("--token-file {}: {error}", file.display()));
     let token = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
     Ok(bearer(token.trim()).map_err(|error| wrong(&error))?)
 }
