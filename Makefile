@@ -82,6 +82,15 @@ demo-cluster: ## natgw's demo on a cluster of real nodes, with packets; needs ro
 	cargo build --locked -p natgw -p demo
 	@"$$(scripts/target.sh)/debug/demo" natgw-cluster
 
+.PHONY: demo-cgw
+demo-cgw: ## Watch a Service's VIP as its ingress and egress address, and a gateway that is powered off, on real nodes; needs root (about 3 minutes, and two images' builds)
+	@scripts/prerequisites.sh
+	@scripts/packages.sh $(FULL_PACKAGES)
+	@scripts/assets.sh 1.36 >/dev/null
+	@scripts/assets.sh cluster >/dev/null
+	cargo build --locked -p cgw-controller -p demo
+	@"$$(scripts/target.sh)/debug/demo" cgw
+
 .PHONY: check
 check: build-packages ## Format, clippy, and the tests of the crates (3 minutes once compiled; no root, downloads only crates)
 	@scripts/prerequisites.sh cargo
