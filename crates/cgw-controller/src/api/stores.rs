@@ -76,6 +76,10 @@ pub struct Bind {
     /// The binding's number.
     #[serde(rename = "tunId")]
     pub tun_id: TunId,
+    /// An unbind has begun. No Service joins any more, and the record is removed once no Service carries the VIP. Services that
+    /// still carry the VIP are bound until their annotations are removed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unbinding: bool,
 }
 
 /// The object that a VIP is bound to.
@@ -297,5 +301,8 @@ mod tests {
         let owner = &good[&vip("192.168.50.202")].owner;
         assert!(owner.admits("b", "s") && !owner.admits("b", "t") && !owner.admits("a", "s"));
         assert_eq!(serde_json::to_string(&good[&vip("192.168.50.202")]).unwrap(), bind);
+        let unbinding = Bind { unbinding: true, ..good[&vip("192.168.50.202")].clone() };
+        let text = serde_json::to_string(&unbinding).unwrap();
+        assert_eq!(serde_json::from_str::<Bind>(&text).unwrap(), unbinding);
     }
 }

@@ -1,0 +1,146 @@
+//! The masters of the VIPs: the status servers of the keepers, and the last masters that are known.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::cluster::error_chain;
+use futures::future::join_all;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use super::plan::Master;
+use crate::api::Vip;
+use crate::api::http::KeeperStatus;
+
+/// The most bytes of a status: with 4,000 VIPs it has less.
+const STATUS_BYTES: usize = 128 * 1024;
+
+/// Polls status servers. Clones share the connections.
+#[derive(Clone, Debug)]
+pub struct Poller {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    /// For all status servers together.
+    timeout: Duration,
+}
+
+impl Poller {
+    /// Polls for at most `timeout`.
+    #[must_use]
+    pub fn new(timeout: Duration) -> Poller {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(timeout));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            // A connection that is kept to a gateway that is gone would be the first one that is tried at a flip.
+            .pool_max_idle_per_host(0)
+            .build(connector);
+        Poller { client, timeout }
+    }
+
+    /// The statuses of all of them, polled at once. A server that does not respond in time has none.
+    pub async fn poll(&self, endpoints: &[SocketAddr]) -> Vec<(SocketAddr, Result<KeeperStatus, String>)> {
+        let poll = async |endpoint: SocketAddr| {
+            let polled = tokio::time::timeout(self.timeout, self.get(endpoint)).await;
+            let status = polled.unwrap_or_else(|_| Err(format!("no response within {:?}", self.timeout)));
+            if let Err(error) = &status {
+                tracing::debug!(%endpoint, error, "status server does not report its state");
+            }
+            (endpoint, status)
+        };
+        join_all(endpoints.iter().map(|endpoint| poll(*endpoint))).await
+    }
+
+    async fn get(&self, endpoint: SocketAddr) -> Result<KeeperStatus, String> {
+        let uri: Uri = format!("http://{endpoint}/status").parse().map_err(|error| format!("{error}"))?;
+        let request = Request::get(uri).body(Empty::new()).map_err(|error| error.to_string())?;
+        let response = self.client.request(request).await.map_err(|error| error_chain(&error))?;
+        if response.status() != StatusCode::OK {
+            return Err(format!("status {}", response.status()));
+        }
+        let body = Limited::new(response.into_body(), STATUS_BYTES).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        let status: KeeperStatus = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        if status.node_ip != endpoint.ip() {
+            return Err(format!("it reports the node {}", status.node_ip));
+        }
+        Ok(status)
+    }
+}
+
+/// The last known master of each VIP, so that a Service that another replica has just bound gets it at once. The API server has
+/// what must survive a restart: the annotations of the Services.
+#[derive(Debug, Default)]
+pub struct Known(Mutex<HashMap<Vip, Master>>);
+
+impl Known {
+    /// The last known master.
+    #[must_use]
+    pub fn get(&self, vip: Vip) -> Option<Master> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&vip).copied()
+    }
+
+    /// Records a master. Returns whether it is another one than before.
+    pub fn set(&self, vip: Vip, master: Option<Master>) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match master {
+            Some(master) => known.insert(vip, master) != Some(master),
+            None => known.remove(&vip).is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A status server with one response; None: it never responds.
+    async fn server(body: Option<&'static str>) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                if let Some(body) = body {
+                    let mut head = [0; 1024];
+                    let _read = stream.read(&mut head).await.unwrap();
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+                }
+                open.push(stream);
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn all_are_polled_at_once_and_a_silent_one_has_no_status() {
+        let good = server(Some(
+            r#"{"state":"MASTER","since":1.5,"vrid":51,"vips":[],"node_ip":"127.0.0.1","tun_mac":"02:63:c0:a8:32:15"}"#,
+        ))
+        .await;
+        let foreign = server(Some(
+            r#"{"state":"MASTER","since":1.5,"vrid":51,"vips":[],"node_ip":"10.0.0.1","tun_mac":null}"#,
+        ))
+        .await;
+        let other = server(Some("{}")).await;
+        let (silent, silent2) = (server(None).await, server(None).await);
+        let started = std::time::Instant::now();
+        let statuses =
+            Poller::new(Duration::from_millis(500)).poll(&[silent, good, silent2, foreign, other]).await;
+        assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
+        let good: Vec<bool> = statuses.iter().map(|(_, status)| status.is_ok()).collect();
+        assert_eq!(good, [false, true, false, false, false], "{statuses:?}");
+    }
+}

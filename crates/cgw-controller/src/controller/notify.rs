@@ -1,0 +1,200 @@
+//! Notifications: a keeper became MASTER, and a client that requests the current master.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use futures::future::join_all;
+
+use super::bindings::{Bindings, newest, recorded};
+use super::error::Error;
+use super::plan::{Cause, Master, Reply, Snapshot, master};
+use super::services::{EventBudget, Updated};
+use crate::api::Vip;
+use crate::api::http::{KeeperStatus, MasterNotify};
+use crate::api::service::Gateway;
+use crate::api::stores::Host;
+
+/// The sender of a notification, as it was authenticated.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// The user of the token.
+    pub user: String,
+    /// The peer of the connection.
+    pub address: IpAddr,
+    /// The Node of the token's Pod, as the API server vouches for it.
+    pub node: Option<String>,
+}
+
+impl Sender {
+    /// Whether the entry is of this sender: its address, or its Node where a CNI plugin translates the source address of host-network
+    /// Pods.
+    fn is(&self, host: &Host) -> bool {
+        self.address.to_canonical() == host.ip || self.node.as_ref().is_some_and(|node| *node == host.node)
+    }
+}
+
+impl Bindings {
+    /// Handles a notification of a keeper: `keepers` is their user.
+    ///
+    /// # Errors
+    /// The API server cannot be used; the keeper repeats the notification.
+    pub async fn notify(
+        &self,
+        notify: &MasterNotify,
+        sender: &Sender,
+        keepers: &str,
+    ) -> Result<(Reply, Updated), Error> {
+        let reply = |code, message: String| Ok((Reply { code, message }, Updated::default()));
+        if sender.user != keepers {
+            return reply(403, format!("user {} is not the keepers' user {keepers}", sender.user));
+        }
+        let mut hosts = self.stores.hosts().hosts.clone();
+        if !notify.vips.iter().all(|vip| registered(&hosts, sender, notify, *vip)) {
+            // A keeper registers and then notifies.
+            hosts = self.stores.read_hosts().await?.hosts;
+        }
+        if !hosts.iter().any(|host| sender.is(host)) {
+            let address = sender.address;
+            return reply(403, format!("{address} is not the address of a registered keeper"));
+        }
+        if let Some(vip) = notify.vips.iter().find(|vip| !registered(&hosts, sender, notify, **vip)) {
+            let node_ip = notify.node_ip;
+            return reply(403, format!("no keeper that is registered on {node_ip} serves VIP {vip}"));
+        }
+        let notified = self.masters(notify, &hosts).await;
+        let cause = Cause::Notified { node: notify.node_ip.to_string() };
+        let budget = EventBudget::default();
+        let refreshes = notified.iter().map(async |(vip, notified)| {
+            let Notified::Master(master) = notified else { return Updated::default() };
+            let snapshot = Snapshot { master: Some(*master), ..self.observe_cached(*vip).snapshot };
+            self.services.refresh(&snapshot, &cause, &budget).await
+        });
+        let mut updated = Updated::default();
+        join_all(refreshes).await.into_iter().for_each(|one| updated.extend(one));
+        let ignored = notified.iter().filter(|(_, one)| match one {
+            Notified::Master(master) => master.gateway.node_ip != notify.node_ip,
+            Notified::Ignored => true,
+            Notified::NoMaster => false,
+        });
+        let unknown = notified.iter().filter(|(_, one)| *one == Notified::NoMaster);
+        let unknown: Vec<String> = unknown.map(|(vip, _)| vip.to_string()).collect();
+        Ok((replied(&updated, ignored.count(), &unknown), updated))
+    }
+
+    /// The master of each VIP after a notification. A newer one is taken as it is, because a poll would wait for the gateway that failed.
+    /// An older one, and one without a time, is confirmed by the status servers, which are polled once for all VIPs.
+    async fn masters(&self, notify: &MasterNotify, hosts: &[Host]) -> Vec<(Vip, Notified)> {
+        let gateway = Gateway { node_ip: notify.node_ip, tun_mac: notify.tun_mac };
+        let epoch = notify.since.and_then(master::epoch);
+        let (mut all, mut unconfirmed) = (Vec::new(), Vec::new());
+        for vip in notify.vips.iter().copied().collect::<BTreeSet<Vip>>() {
+            let snapshot = self.observe_cached(vip).snapshot;
+            if snapshot.record().is_none() {
+                all.push((vip, Notified::Ignored));
+                continue;
+            }
+            let current = newest(recorded(&snapshot), self.known.get(vip));
+            let notified = epoch.map(|epoch| Master { gateway, epoch });
+            match notified.and_then(|notified| in_force(current, notified)) {
+                Some(master) => all.push((vip, Notified::Master(master))),
+                None => unconfirmed.push((vip, current)),
+            }
+        }
+        let mut endpoints: Vec<_> = unconfirmed
+            .iter()
+            .flat_map(|(vip, _)| hosts.iter().filter(|host| host.serves(*vip)).map(Host::status))
+            .collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        let statuses: HashMap<_, _> = self.poller.poll(&endpoints).await.into_iter().collect();
+        all.extend(unconfirmed.into_iter().map(|(vip, current)| {
+            let of_vip = hosts.iter().filter(|host| host.serves(vip));
+            let of_vip: Vec<KeeperStatus> =
+                of_vip.filter_map(|host| statuses.get(&host.status())?.clone().ok()).collect();
+            (
+                vip,
+                match (master::elect(&of_vip, current), epoch) {
+                    (Some(master), _) => Notified::Master(master),
+                    // Late: the sender is not MASTER any more.
+                    (None, Some(_)) => Notified::Ignored,
+                    (None, None) => Notified::NoMaster,
+                },
+            )
+        }));
+        for (vip, notified) in &all {
+            if let Notified::Master(master) = notified {
+                self.known.set(*vip, Some(*master));
+            }
+        }
+        all
+    }
+
+    /// Handles `notify_only`: the current master is polled and written to the Services that carry the VIP.
+    ///
+    /// # Errors
+    /// The API server cannot be used.
+    pub async fn notify_only(&self, vip: Vip, user: &str) -> Result<(Reply, Updated), Error> {
+        let reply = |code, message: String| Ok((Reply { code, message }, Updated::default()));
+        let records = self.stores.read_records(vip).await?;
+        let Some(record) = records.binds.get(&vip) else {
+            return reply(404, format!("VIP {vip} is not bound"));
+        };
+        let owner = record.owner.clone();
+        let snapshot = Snapshot { binds: records.binds, ..self.observe_cached(vip).snapshot };
+        let Some(master) = self.master(vip, recorded(&snapshot)).await? else {
+            return reply(
+                503,
+                format!("no gateway of VIP {vip} is MASTER at present; the last annotations stay"),
+            );
+        };
+        let snapshot = Snapshot { master: Some(master), ..snapshot };
+        let cause = Cause::Requested { user: user.to_owned() };
+        let updated = self.services.refresh(&snapshot, &cause, &EventBudget::default()).await;
+        let node = master.gateway.node_ip;
+        let message = format!(
+            "the gateway of VIP {vip} ({owner}) is {node}; {} Services updated",
+            updated.updated.len()
+        );
+        let code = if updated.failed.is_empty() { 200 } else { 503 };
+        Ok((Reply { code, message }, updated))
+    }
+}
+
+/// The result of a notification for one VIP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notified {
+    /// The master in force, which may be another one.
+    Master(Master),
+    /// The VIP is not bound, or the notification is late.
+    Ignored,
+    /// The status servers report no MASTER.
+    NoMaster,
+}
+
+/// The notified master, if it is not older than the current one.
+fn in_force(current: Option<Master>, notified: Master) -> Option<Master> {
+    let Some(current) = current else { return Some(notified) };
+    let (gateway, epoch) = master::newer(Some(current.gateway), current.epoch, Some(&notified));
+    gateway.filter(|gateway| *gateway == notified.gateway).map(|gateway| Master { gateway, epoch })
+}
+
+/// Whether the sender, on the node that it reports, is registered for the VIP.
+fn registered(hosts: &[Host], sender: &Sender, notify: &MasterNotify, vip: Vip) -> bool {
+    hosts.iter().any(|host| sender.is(host) && host.ip == notify.node_ip && host.serves(vip))
+}
+
+fn replied(updated: &Updated, ignored: usize, unknown: &[String]) -> Reply {
+    let (done, failed) = (updated.updated.len(), updated.failed.len());
+    let code = if failed == 0 && unknown.is_empty() { 200 } else { 503 };
+    let mut message = format!("{done} Services updated");
+    if failed > 0 {
+        message.push_str(&format!(", {failed} failed; try again"));
+    }
+    if !unknown.is_empty() {
+        message.push_str(&format!(", no gateway is MASTER of VIP {}; try again", unknown.join(", ")));
+    }
+    if ignored > 0 {
+        message.push_str(&format!(", {ignored} VIPs ignored: not bound, or a newer master is in force"));
+    }
+    Reply { code, message }
+}

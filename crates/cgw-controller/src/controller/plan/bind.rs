@@ -1,0 +1,166 @@
+//! The decision table of `POST /vip`.
+
+use std::collections::BTreeSet;
+
+use super::{Port, Progress, ServiceName, Snapshot, Tenant, Verdict, Write, carry, named, release};
+use crate::api::stores::{Bind, Owner};
+use crate::api::{TunId, Vip};
+
+/// Decides a bind.
+pub(super) fn bind(owner: &Owner, progress: &Progress, snapshot: &Snapshot) -> Verdict {
+    let vip = snapshot.vip;
+    let service = named(owner);
+    let tenant = service.as_ref().and_then(|service| snapshot.services.get(service));
+    if let Some(verdict) = undone(owner, progress, snapshot, tenant) {
+        return verdict;
+    }
+    if !snapshot.has_namespace {
+        let namespace = owner.namespace();
+        return Verdict::new(404, format!("namespace {namespace} does not exist, or is being deleted"));
+    }
+    if let (Some(service), None) = (&service, tenant) {
+        return Verdict::new(404, format!("Service {service} does not exist, or is being deleted"));
+    }
+    let Some(record) = snapshot.record() else { return first(owner, snapshot, tenant) };
+    if record.unbinding {
+        return Verdict::new(409, format!("VIP {vip} is being unbound from {}; try again", record.owner));
+    }
+    let is_same = record.owner == *owner;
+    match (&record.owner, tenant) {
+        (bound, _) if bound.namespace() != owner.namespace() => taken(vip, bound),
+        (Owner::Namespace { .. }, Some(tenant)) => join(record, progress, snapshot, tenant),
+        (Owner::Service { .. }, Some(tenant)) if is_same => join(record, progress, snapshot, tenant),
+        (Owner::Namespace { .. }, None) if is_same => bound(progress, vip, owner),
+        (bound, _) => taken(vip, bound),
+    }
+}
+
+fn taken(vip: Vip, owner: &Owner) -> Verdict {
+    Verdict::new(409, format!("VIP {vip} is bound to {owner}"))
+}
+
+fn bound(progress: &Progress, vip: Vip, owner: &Owner) -> Verdict {
+    match progress.recorded {
+        Some(_) => Verdict::new(201, format!("VIP {vip} is bound to {owner}")),
+        None => Verdict::new(200, format!("VIP {vip} was bound to {owner} already")),
+    }
+}
+
+/// The binding that this request wrote, or joined, is gone or is being removed: another client unbinds the VIP. Whoever comes second
+/// undoes its write.
+fn undone(
+    owner: &Owner,
+    progress: &Progress,
+    snapshot: &Snapshot,
+    tenant: Option<&Tenant>,
+) -> Option<Verdict> {
+    if progress.recorded.is_none() && !progress.joined {
+        return None;
+    }
+    let vip = snapshot.vip;
+    let stands = snapshot.record().is_some_and(|record| {
+        let admits = match named(owner) {
+            Some(service) => record.owner.admits(&service.namespace, &service.name),
+            None => record.owner == *owner,
+        };
+        admits && !record.unbinding && progress.recorded.is_none_or(|number| number == record.tun_id)
+    });
+    if stands {
+        return None;
+    }
+    let joined = tenant.filter(|tenant| progress.joined && tenant.vip == Some(vip));
+    let undo = joined.map(|tenant| release(vip, tenant)).unwrap_or_default();
+    Some(Verdict::new(409, format!("VIP {vip} was unbound at the same time")).after(undo))
+}
+
+/// The first binding of a VIP is recorded.
+fn first(owner: &Owner, snapshot: &Snapshot, tenant: Option<&Tenant>) -> Verdict {
+    let vip = snapshot.vip;
+    if !snapshot.is_served {
+        return Verdict::new(422, format!("no gateway serves VIP {vip}: no entry of the store hosts has it"));
+    }
+    if let Some(verdict) = tenant.and_then(|tenant| has_other(snapshot, tenant)) {
+        return verdict;
+    }
+    if let Some(other) =
+        snapshot.binds.iter().find(|(_, bind)| named(owner).is_some() && bind.owner == *owner)
+    {
+        return Verdict::new(409, format!("{owner} is bound to VIP {}", other.0));
+    }
+    let Some(tun_id) = lowest_free(snapshot.binds.values()) else {
+        return Verdict::new(507, "every number of a binding is in use".to_owned());
+    };
+    let record = Bind { v: Bind::VERSION, owner: owner.clone(), tun_id, unbinding: false };
+    let writes = tenant.map(|tenant| carry(&record, snapshot, tenant)).unwrap_or_default();
+    let verdict = match tenant {
+        Some(tenant) => carried(201, &record, snapshot, tenant),
+        None => Verdict::new(201, format!("VIP {vip} is bound to {owner}")),
+    };
+    verdict.after([Write::Record { vip, bind: record }]).after(writes)
+}
+
+/// The smallest number that no record has: the same for each replica that observes the same records.
+fn lowest_free<'a>(binds: impl Iterator<Item = &'a Bind>) -> Option<TunId> {
+    let used: BTreeSet<u32> = binds.map(|bind| bind.tun_id.number()).collect();
+    let free = used.iter().zip(1..).find(|(used, number)| **used != *number).map(|(_, number)| number);
+    TunId::new(free.unwrap_or_else(|| u32::try_from(used.len()).unwrap_or(u32::MAX).saturating_add(1))).ok()
+}
+
+/// A Service that carries another VIP.
+fn has_other(snapshot: &Snapshot, tenant: &Tenant) -> Option<Verdict> {
+    let other = snapshot.other_vip(tenant)?;
+    Some(Verdict::new(409, format!("Service {} carries VIP {other}; unbind it first", tenant.name)))
+}
+
+/// A Service carries the VIP of a binding that admits it.
+fn join(record: &Bind, progress: &Progress, snapshot: &Snapshot, tenant: &Tenant) -> Verdict {
+    let vip = snapshot.vip;
+    if let Some(verdict) = has_other(snapshot, tenant) {
+        // The record that this request wrote must not stay.
+        let erase = progress.recorded.map(|_| Write::Erase { vip, bind: record.clone() });
+        return verdict.after(erase);
+    }
+    let is_new = tenant.vip != Some(vip) || progress.joined;
+    if let Some((other, port)) = is_new.then(|| conflict(snapshot, tenant)).flatten() {
+        let undo = if progress.joined { release(vip, tenant) } else { Vec::new() };
+        let message = format!("Service {other} has port {port} on VIP {vip} already");
+        return Verdict::new(409, message).after(undo);
+    }
+    let code = if progress.recorded.is_some() { 201 } else { 200 };
+    carried(code, record, snapshot, tenant).after(carry(record, snapshot, tenant))
+}
+
+/// The response where the Service carries the VIP.
+fn carried(code: u16, record: &Bind, snapshot: &Snapshot, tenant: &Tenant) -> Verdict {
+    let (vip, service) = (snapshot.vip, &tenant.name);
+    // The master is known, or was known when the annotations were written; the last ones stay.
+    match (snapshot.master, super::desired(record, snapshot, tenant).gateway) {
+        (Some(_), Some(gateway)) => Verdict::new(
+            code,
+            format!("Service {service} carries VIP {vip}; its gateway is {}", gateway.node_ip),
+        ),
+        (_, Some(gateway)) => Verdict::new(
+            503,
+            format!(
+                "Service {service} carries VIP {vip}, but no gateway is MASTER at present; its last gateway {} stays. Repeat the \
+                 request, or wait for the next master",
+                gateway.node_ip
+            ),
+        ),
+        (_, None) => Verdict::new(
+            503,
+            format!(
+                "Service {service} carries VIP {vip}, but no gateway is MASTER at present: its pods cannot leave the cluster. \
+                 Repeat the request, or wait for the next master"
+            ),
+        ),
+    }
+}
+
+/// Another Service of the VIP with one of the ports.
+pub(super) fn conflict(snapshot: &Snapshot, tenant: &Tenant) -> Option<(ServiceName, Port)> {
+    snapshot.carriers().filter(|other| other.name != tenant.name).find_map(|other| {
+        let port = other.ports.intersection(&tenant.ports).next()?;
+        Some((other.name.clone(), port.clone()))
+    })
+}

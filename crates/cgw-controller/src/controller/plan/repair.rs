@@ -1,0 +1,85 @@
+//! What remains to be done where no request is in progress: after a crash between two writes, after a change by another client, and
+//! after a flip of the gateway that a Service missed.
+
+use common::plan::Problem;
+
+use super::{Cause, Snapshot, Tenant, Write, action, bind, carry, named, refresh, release, unbind};
+use crate::api::stores::{Bind, Owner};
+
+/// The repairs of one VIP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// Writes that finish or undo a request. A request that is in progress looks the same, so they wait. Only the first one is
+    /// executed; then the state is observed and planned again.
+    pub delayed: Vec<Write>,
+    /// The gateway of Services that carry the VIP. They are independent of each other.
+    pub refresh: Vec<Write>,
+    /// Problems that a person should know.
+    pub problems: Vec<Problem<Cause>>,
+}
+
+/// Decides the repairs. The snapshot has every Service that carries the VIP, in all namespaces, and the Service of the record.
+#[must_use]
+pub fn repair(snapshot: &Snapshot) -> Repair {
+    let vip = snapshot.vip;
+    let mut repair = Repair::default();
+    // No binding admits them: their annotations have no effect.
+    let record = snapshot.record();
+    let is_admitted = |tenant: &Tenant| {
+        record.is_some_and(|bind| bind.owner.admits(&tenant.name.namespace, &tenant.name.name))
+    };
+    let carrying = || snapshot.services.values().filter(|tenant| tenant.vip == Some(vip));
+    for tenant in carrying().filter(|tenant| !is_admitted(tenant)) {
+        repair.delayed.extend(release(vip, tenant));
+    }
+    let Some(record) = record else { return repair };
+    match (&record.owner, record.unbinding) {
+        (Owner::Service { .. }, true) => {
+            repair.delayed.extend(unbind::exclusive(vip, record, snapshot.carriers().next()));
+        }
+        (Owner::Namespace { .. }, true) if snapshot.carriers().next().is_none() => {
+            repair.delayed.push(Write::Erase { vip, bind: record.clone() });
+        }
+        (Owner::Namespace { .. }, true) => repair.delayed.extend(unbind::resume(vip, record)),
+        (Owner::Service { .. }, false) => exclusive(record, snapshot, &mut repair),
+        (Owner::Namespace { .. }, false) => {}
+    }
+    if !record.unbinding {
+        repair.refresh = snapshot.carriers().flat_map(|tenant| refresh(snapshot, tenant)).collect();
+        repair.problems.extend(snapshot.carriers().filter_map(|tenant| problem(snapshot, tenant)));
+    }
+    repair
+}
+
+/// A Service that has the VIP alone has its annotations.
+fn exclusive(record: &Bind, snapshot: &Snapshot, repair: &mut Repair) {
+    let vip = snapshot.vip;
+    let Some(service) = named(&record.owner) else { return };
+    let mut problem = |because| {
+        repair.problems.push(Problem { regarding: action::regarding(&record.owner), because });
+    };
+    match snapshot.services.get(&service) {
+        None => problem(Cause::ServiceMissing(vip, service)),
+        Some(tenant) if tenant.vip == Some(vip) => {}
+        Some(tenant) => match snapshot.other_vip(tenant) {
+            Some(other) => problem(Cause::OtherVip(vip, other)),
+            None => repair.delayed.extend(carry(record, snapshot, tenant)),
+        },
+    }
+}
+
+fn problem(snapshot: &Snapshot, tenant: &Tenant) -> Option<Problem<Cause>> {
+    let vip = snapshot.vip;
+    let owner =
+        Owner::Service { namespace: tenant.name.namespace.clone(), service: tenant.name.name.clone() };
+    let because = match bind::conflict(snapshot, tenant) {
+        Some((other, port)) => Cause::PortConflict(vip, other, port),
+        None if tenant.carried.is_none_or(|carried| carried.gateway.is_none())
+            && snapshot.master.is_none() =>
+        {
+            Cause::NoMaster(vip)
+        }
+        None => return None,
+    };
+    Some(Problem { regarding: action::regarding(&owner), because })
+}

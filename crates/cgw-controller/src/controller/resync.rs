@@ -1,0 +1,265 @@
+//! Reconciles VIPs with their records: after each change of a record, a Service or a keeper, and at an interval.
+//!
+//! A request that is between two writes looks like one that a crash has stopped. So a repair waits until the difference has lasted for a
+//! while, and is planned again from what the API server has then. Where a request is still in progress nevertheless, preconditions
+//! and checks of the plan keep both correct.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use common::cache::Change;
+use common::controller::{Next, Queue, Reconciler};
+use common::events::Events;
+use common::plan::Reason as _;
+use tokio::time::Instant;
+
+use super::bindings::{Bindings, jitter, newest, recorded};
+use super::error::Error;
+use super::metrics::Metrics;
+use super::plan::{self, Cause, ServiceName, master, repair};
+use super::service::Service;
+use super::services::EventBudget;
+use crate::api::Vip;
+use crate::api::http::KeeperStatus;
+use crate::api::service::Carried;
+use crate::api::stores::{Host, Owner};
+use crate::names::BIND_PREFIX;
+
+/// Writes of one repair: more than any plan has.
+const WRITES: u32 = 20;
+
+/// Registrations of several keepers become one poll.
+const POLL_DELAY: Duration = Duration::from_millis(500);
+
+/// What is reconciled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// The status servers of all keepers are polled.
+    Masters,
+    /// One VIP: its record and the Services that carry it.
+    Vip(Vip),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Masters => f.write_str("masters"),
+            Key::Vip(vip) => vip.fmt(f),
+        }
+    }
+}
+
+/// The state of a key in this process.
+#[derive(Debug)]
+pub struct Memo {
+    /// Reports a problem once.
+    events: Events,
+    /// Since when a repair is pending.
+    since: Option<Instant>,
+    /// The reasons of the problems that are counted.
+    problems: BTreeSet<&'static str>,
+}
+
+/// See the module.
+pub struct Resync {
+    bindings: Arc<Bindings>,
+    metrics: Metrics,
+    interval: Duration,
+    repair_delay: Duration,
+    queue: Arc<OnceLock<Queue<Key>>>,
+    invalid: Mutex<Vec<String>>,
+}
+
+impl fmt::Debug for Resync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resync").field("interval", &self.interval).finish_non_exhaustive()
+    }
+}
+
+impl Resync {
+    /// Polls at `interval`; repairs what has lasted for `repair_delay`. `queue` is set once there is a controller.
+    #[must_use]
+    pub fn new(
+        bindings: Arc<Bindings>,
+        metrics: Metrics,
+        (interval, repair_delay): (Duration, Duration),
+        queue: Arc<OnceLock<Queue<Key>>>,
+    ) -> Resync {
+        Resync { bindings, metrics, interval, repair_delay, queue, invalid: Mutex::default() }
+    }
+
+    fn enqueue(&self, vips: impl IntoIterator<Item = Vip>) {
+        if let Some(queue) = self.queue.get() {
+            vips.into_iter().for_each(|vip| queue.add(Key::Vip(vip)));
+        }
+    }
+
+    /// Polls all keepers once, and elects the master of each bound VIP.
+    async fn poll(&self) {
+        let Bindings { stores, poller, known, .. } = &*self.bindings;
+        let hosts = stores.hosts();
+        let records = stores.records();
+        let is_used = |host: &&Host| records.binds.keys().any(|vip| host.serves(*vip));
+        let endpoints: Vec<_> = hosts.hosts.iter().filter(is_used).map(Host::status).collect();
+        let statuses: HashMap<_, _> = poller.poll(&endpoints).await.into_iter().collect();
+        for vip in records.binds.keys().copied() {
+            let of_vip = hosts.hosts.iter().filter(|host| host.serves(vip));
+            let of_vip: Vec<KeeperStatus> =
+                of_vip.filter_map(|host| statuses.get(&host.status())?.clone().ok()).collect();
+            let snapshot = self.bindings.observe_cached(vip).snapshot;
+            let current = newest(recorded(&snapshot), known.get(vip));
+            known.set(vip, master::elect(&of_vip, current));
+        }
+        let scope = |is_namespace: bool| {
+            let owners = records.binds.values().map(|bind| &bind.owner);
+            owners.filter(|owner| matches!(owner, Owner::Namespace { .. }) == is_namespace).count()
+        };
+        let (namespaces, services) = (scope(true), scope(false));
+        self.metrics.observed(namespaces, services, hosts.hosts.len());
+        let status = &self.bindings.runtime.status;
+        status.set("bindings", format!("{namespaces} namespaces, {services} Services"));
+        let responding = statuses.values().filter(|status| status.is_ok()).count();
+        let keepers = hosts.hosts.len();
+        status.set("keepers", format!("{keepers} registered, {responding} of {} responded", endpoints.len()));
+        let invalid: Vec<_> = records.errors.iter().chain(&hosts.errors).map(ToString::to_string).collect();
+        self.report_invalid(invalid);
+        // Each interval reconciles all VIPs.
+        self.enqueue(records.binds.keys().copied());
+    }
+
+    /// Entries of the stores that have no effect.
+    fn report_invalid(&self, entries: Vec<String>) {
+        self.metrics.invalid_entries(entries.len());
+        let mut reported = self.invalid.lock().unwrap_or_else(PoisonError::into_inner);
+        if *reported == entries {
+            return;
+        }
+        for error in entries.iter().filter(|entry| !reported.contains(entry)) {
+            tracing::warn!(error, "an entry of a store is invalid and has no effect");
+        }
+        let status = &self.bindings.runtime.status;
+        match entries.is_empty() {
+            true => status.remove("invalid entries"),
+            false => status.set("invalid entries", entries.join("; ")),
+        }
+        *reported = entries;
+    }
+
+    async fn reconcile_vip(&self, vip: Vip, memo: &mut Memo) -> Result<Next, Error> {
+        let snapshot = self.bindings.observe_cached(vip).snapshot;
+        let repair = repair::repair(&snapshot);
+        self.report(memo, &repair.problems);
+        if !repair.refresh.is_empty() {
+            let budget = EventBudget::default();
+            let updated = self.bindings.services.refresh(&snapshot, &Cause::Polled, &budget).await;
+            if let Some(failed) = updated.failed.first() {
+                let what = format!("Service {failed}");
+                return Err(Error::Conflicts { what, times: 1 });
+            }
+        }
+        if repair.delayed.is_empty() {
+            memo.since = None;
+            let is_gone = snapshot.record().is_none() && snapshot.services.is_empty();
+            if is_gone {
+                self.bindings.known.set(vip, None);
+            }
+            return Ok(if is_gone { Next::Gone } else { Next::OnChange });
+        }
+        let since = *memo.since.get_or_insert_with(Instant::now);
+        let remaining = self.repair_delay.saturating_sub(since.elapsed());
+        if !remaining.is_zero() {
+            return Ok(Next::After(remaining));
+        }
+        self.repair(vip).await?;
+        memo.since = None;
+        Ok(Next::OnChange)
+    }
+
+    /// Finishes what a request has left.
+    async fn repair(&self, vip: Vip) -> Result<(), Error> {
+        for _ in 0..WRITES {
+            let observed = self.bindings.observe_repair(vip).await?;
+            let repair = repair::repair(&observed.snapshot);
+            let Some(write) = repair.delayed.first() else { return Ok(()) };
+            let events = &self.bindings.runtime.events;
+            match self.bindings.write(write, &Cause::Repaired, &observed, events).await {
+                // After a conflict the state is read again.
+                Ok(()) | Err(Error::Conflict(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Conflicts { what: format!("the binding of VIP {vip}"), times: WRITES })
+    }
+
+    fn report(&self, memo: &mut Memo, problems: &[common::plan::Problem<Cause>]) {
+        memo.events.found(problems);
+        let now: BTreeSet<_> = problems.iter().map(|problem| problem.because.code()).collect();
+        now.difference(&memo.problems).for_each(|reason| self.metrics.problem_begins(reason));
+        memo.problems.difference(&now).for_each(|reason| self.metrics.problem_ends(reason));
+        memo.problems = now;
+    }
+}
+
+impl Reconciler for Resync {
+    type Key = Key;
+    type Memo = Memo;
+    type Error = Error;
+
+    fn memo(&self, _: &Key) -> Memo {
+        let events = self.bindings.runtime.events.scoped();
+        Memo { events, since: None, problems: BTreeSet::new() }
+    }
+
+    async fn reconcile(&self, key: &Key, memo: &mut Memo) -> Result<Next, Error> {
+        match key {
+            Key::Masters => {
+                self.poll().await;
+                Ok(Next::After(jitter(self.interval)))
+            }
+            Key::Vip(vip) => self.reconcile_vip(*vip, memo).await,
+        }
+    }
+}
+
+/// The keys that a change of a Service concerns.
+pub fn enqueue(bindings: &Bindings, change: &Change<Service>, queue: &Queue<Key>) {
+    let key = change.key();
+    let names = bindings.stores.names();
+    let (old, new) = match change {
+        Change::Added(new) => (None, Some(new)),
+        Change::Updated { old, new } => (Some(old), Some(new)),
+        Change::Deleted(old) => (Some(old), None),
+    };
+    if bindings.stores.is(&key, &names.binds) {
+        let (old, new) = (annotations(old), annotations(new));
+        for (key, text) in old
+            .iter()
+            .chain(&new)
+            .filter(|(key, text)| old.get(*key) != Some(text) || new.get(*key) != Some(text))
+        {
+            let vip = key.strip_prefix(BIND_PREFIX).and_then(|rest| Vip::of_key(rest).ok());
+            if let (Some(vip), false) = (vip, text.is_empty()) {
+                queue.add(Key::Vip(vip));
+            }
+        }
+        // The keeper of a VIP that has just been bound has not been polled.
+        queue.add_after(Key::Masters, POLL_DELAY);
+    } else if bindings.stores.is(&key, &names.hosts) {
+        queue.add_after(Key::Masters, POLL_DELAY);
+    } else {
+        let vips = [old, new]
+            .into_iter()
+            .flatten()
+            .filter_map(|service| Carried::vip_of(service.annotations()).ok().flatten());
+        let name = ServiceName::new(key.namespace(), key.name());
+        let records = bindings.stores.records();
+        let bound = records.binds.iter().filter(|(_, bind)| plan::named(&bind.owner).as_ref() == Some(&name));
+        vips.chain(bound.map(|(vip, _)| *vip)).for_each(|vip| queue.add(Key::Vip(vip)));
+    }
+}
+
+fn annotations(service: Option<&Arc<Service>>) -> std::collections::BTreeMap<String, String> {
+    service.map(|service| service.annotations().clone()).unwrap_or_default()
+}

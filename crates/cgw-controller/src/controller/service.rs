@@ -1,0 +1,260 @@
+//! A Service, as far as the controller reads it: a tenant's Service and the store Services.
+
+use std::collections::BTreeMap;
+
+use common::cache::ObjectKey;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::plan::{IpMode, Listed, Port, Publication, ServiceName, Tenant};
+use crate::api::service::Carried;
+use crate::names::{EPOCH, LOAD_BALANCER_CLASS};
+
+/// Each annotation that is read begins with this; other annotations are not kept.
+const PREFIX: &str = "cgw-controller.perimeter.dev/";
+
+/// `v1/Service`. `metadata` has name, namespace, uid, resourceVersion, deletionTimestamp and our annotations; nothing else.
+#[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[resource(inherit = core::Service)]
+pub struct Service {
+    /// See above.
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// The desired state.
+    #[serde(default, deserialize_with = "or_default")]
+    pub spec: Spec,
+    /// The observed state.
+    #[serde(default, deserialize_with = "or_default")]
+    pub status: Status,
+}
+
+/// The read part of `spec`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    pub kind: String,
+    /// The load balancer's implementation.
+    pub load_balancer_class: Option<String>,
+    /// The ports that clients use.
+    #[serde(deserialize_with = "or_default")]
+    pub ports: Vec<ServicePort>,
+    /// Addresses whose packets kube-proxy DNATs.
+    #[serde(rename = "externalIPs", deserialize_with = "or_default")]
+    pub external_ips: Vec<String>,
+}
+
+/// The read part of `spec.ports[]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServicePort {
+    /// `TCP` where it is absent.
+    #[serde(deserialize_with = "or_default")]
+    pub protocol: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// The read part of `status`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// `status.loadBalancer`
+    #[serde(deserialize_with = "or_default")]
+    pub load_balancer: LoadBalancer,
+}
+
+/// `status.loadBalancer`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadBalancer {
+    /// With all their fields: foreign entries are written back as they are.
+    #[serde(deserialize_with = "or_default")]
+    pub ingress: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let SlimMeta { name, namespace, uid, resource_version, deletion_timestamp, annotations } =
+        SlimMeta::deserialize(deserializer)?;
+    let annotations = annotations.map(|mut annotations| {
+        annotations.retain(|key, _| key.starts_with(PREFIX));
+        annotations
+    });
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        deletion_timestamp,
+        annotations: annotations.filter(|annotations| !annotations.is_empty()),
+        ..ObjectMeta::default()
+    })
+}
+
+/// Go writes `null` for an empty list without `omitempty`.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// How VIPs are shown to Kubernetes.
+#[derive(Clone, Copy, Debug)]
+pub struct IngressSettings {
+    /// Mode of the entries in `status.loadBalancer.ingress`.
+    pub ip_mode: IpMode,
+    /// Whether the VIP is added to `spec.externalIPs` of Services that are not of type LoadBalancer.
+    pub external_ips: bool,
+}
+
+impl Service {
+    /// Its key in the cache.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::of(self)
+    }
+
+    /// Our annotations.
+    #[must_use]
+    pub fn annotations(&self) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.metadata.annotations.as_ref().unwrap_or(&NONE)
+    }
+
+    /// The VIP that it carries, as its index in the cache.
+    #[must_use]
+    pub fn index_by_vip(&self) -> Vec<String> {
+        Carried::vip_of(self.annotations()).ok().flatten().map(|vip| vip.to_string()).into_iter().collect()
+    }
+
+    /// As the plan reads it. None: it is being deleted, and so nothing is bound to it any more.
+    #[must_use]
+    pub fn tenant(&self, settings: IngressSettings) -> Option<Tenant> {
+        if self.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let annotations = self.annotations();
+        let publication = self.publication(settings);
+        Some(Tenant {
+            name: ServiceName { namespace: text(&self.metadata.namespace), name: text(&self.metadata.name) },
+            uid: text(&self.metadata.uid),
+            version: text(&self.metadata.resource_version),
+            vip: Carried::vip_of(annotations).ok().flatten(),
+            carried: Carried::read(annotations).ok().flatten(),
+            epoch: annotations.get(EPOCH).and_then(|text| text.parse().ok()).unwrap_or_default(),
+            ports: self.spec.ports.iter().map(ServicePort::port).collect(),
+            publication,
+            listed: self.listed(publication),
+        })
+    }
+
+    fn publication(&self, settings: IngressSettings) -> Publication {
+        let Spec { kind, load_balancer_class, .. } = &self.spec;
+        match kind.as_str() {
+            "LoadBalancer" if load_balancer_class.as_deref() == Some(LOAD_BALANCER_CLASS) => {
+                Publication::Status(settings.ip_mode)
+            }
+            "ClusterIP" | "NodePort" if settings.external_ips => Publication::ExternalIps,
+            _ => Publication::None,
+        }
+    }
+
+    fn listed(&self, publication: Publication) -> Vec<Listed> {
+        let text = |entry: &Value, field| entry.get(field).and_then(Value::as_str).map(str::to_owned);
+        let of_entry = |entry: &Value| {
+            Some(Listed { ip: text(entry, "ip")?.parse().ok()?, ip_mode: text(entry, "ipMode") })
+        };
+        match publication {
+            Publication::None => Vec::new(),
+            Publication::Status(_) => self.status.load_balancer.ingress.iter().filter_map(of_entry).collect(),
+            Publication::ExternalIps => {
+                let ips = self.spec.external_ips.iter().filter_map(|ip| ip.parse().ok());
+                ips.map(|ip| Listed { ip, ip_mode: None }).collect()
+            }
+        }
+    }
+}
+
+impl ServicePort {
+    fn port(&self) -> Port {
+        let protocol = if self.protocol.is_empty() { "TCP" } else { &self.protocol };
+        Port { protocol: protocol.to_owned(), port: self.port }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const SETTINGS: IngressSettings = IngressSettings { ip_mode: IpMode::Proxy, external_ips: true };
+
+    fn decode(json: Value) -> Service {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_read_is_kept() {
+        let service = decode(json!({
+            "metadata": {
+                "name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7", "labels": { "a": "b" },
+                "annotations": { "other": "x", "cgw-controller.perimeter.dev/vip": "192.168.50.201", "cgw-controller.perimeter.dev/epoch": "5" },
+            },
+            "spec": {
+                "type": "LoadBalancer", "loadBalancerClass": LOAD_BALANCER_CLASS, "selector": { "a": "b" },
+                "ports": [{ "port": 80, "targetPort": "web" }, { "port": 53, "protocol": "UDP" }],
+            },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "192.168.50.201", "ipMode": "Proxy" }, { "hostname": "h" }] } },
+        }));
+        assert!(service.metadata.labels.is_none());
+        assert_eq!(service.annotations().len(), 2);
+        assert_eq!(service.index_by_vip(), ["192.168.50.201"]);
+        let tenant = service.tenant(SETTINGS).unwrap();
+        let vip = tenant.vip.unwrap();
+        assert_eq!((tenant.carried, tenant.epoch.0), (None, 5), "without tun-id");
+        assert!(tenant.publication.shows(vip, &tenant.listed));
+        let ports: Vec<String> = tenant.ports.iter().map(ToString::to_string).collect();
+        assert_eq!(ports, ["TCP/80", "UDP/53"]);
+    }
+
+    #[test]
+    fn the_type_decides_where_the_vip_is_shown() {
+        let of = |spec: Value, settings| {
+            decode(json!({ "metadata": { "name": "a" }, "spec": spec })).tenant(settings).unwrap().publication
+        };
+        let without = IngressSettings { external_ips: false, ..SETTINGS };
+        let ours = json!({ "type": "LoadBalancer", "loadBalancerClass": LOAD_BALANCER_CLASS });
+        assert_eq!(of(ours, without), Publication::Status(IpMode::Proxy));
+        for foreign in
+            [json!({ "type": "LoadBalancer" }), json!({ "type": "LoadBalancer", "loadBalancerClass": "x/y" })]
+        {
+            assert_eq!(of(foreign, SETTINGS), Publication::None);
+        }
+        assert_eq!(of(json!({ "type": "ClusterIP" }), SETTINGS), Publication::ExternalIps);
+        assert_eq!(of(json!({ "type": "ClusterIP" }), without), Publication::None);
+    }
+
+    #[test]
+    fn a_service_that_is_being_deleted_is_absent() {
+        let service =
+            decode(json!({ "metadata": { "name": "a", "deletionTimestamp": "2026-11-21T12:00:00Z" } }));
+        assert_eq!(service.tenant(SETTINGS), None);
+    }
+}

@@ -1,0 +1,342 @@
+//! The tenants' Services: the cache, and the writes of a plan to them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::cache::{Cache, ObjectKey};
+use common::events::Events;
+use common::executor::Executor;
+use common::plan::Step;
+use common::runtime::Runtime;
+use futures::future::join_all;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::error::Error;
+use super::metrics::Metrics;
+use super::plan::{self, Cause, Publication, ServiceName, Snapshot, Tenant, Write};
+use super::service::{IngressSettings, Service};
+use super::stores::MANAGER;
+use crate::api::Vip;
+use crate::api::service::Carried;
+
+/// The index of the cache by VIP.
+pub const BY_VIP: &str = "vip";
+
+/// How often a Service that other clients change at the same time is read again.
+const CONFLICTS: u32 = 5;
+
+/// Reads and writes tenants' Services.
+pub struct Services {
+    runtime: Runtime,
+    /// All Services of the cluster.
+    pub cache: Cache<Service>,
+    /// How VIPs are shown to Kubernetes.
+    pub ingress: IngressSettings,
+    metrics: Metrics,
+    patches: Semaphore,
+}
+
+/// The Events that remain of one flip. Each one is a write, which delays the others; all updates are logged.
+#[derive(Debug)]
+pub struct EventBudget(AtomicUsize);
+
+impl Default for EventBudget {
+    fn default() -> Self {
+        EventBudget(AtomicUsize::new(100))
+    }
+}
+
+impl EventBudget {
+    fn take(&self) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+/// The Services that were written, and those whose write failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Updated {
+    /// As `namespace/name`, sorted.
+    pub updated: Vec<String>,
+    /// The same, with the error in the log.
+    pub failed: Vec<String>,
+}
+
+impl Updated {
+    /// Adds the other one.
+    pub fn extend(&mut self, other: Updated) {
+        self.updated.extend(other.updated);
+        self.failed.extend(other.failed);
+    }
+}
+
+impl std::fmt::Debug for Services {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Services").field("ingress", &self.ingress).finish_non_exhaustive()
+    }
+}
+
+impl Services {
+    /// Writes through the runtime's client.
+    #[must_use]
+    pub fn new(
+        runtime: &Runtime,
+        cache: Cache<Service>,
+        ingress: IngressSettings,
+        metrics: Metrics,
+        max_concurrent_patches: usize,
+    ) -> Services {
+        let patches = Semaphore::new(max_concurrent_patches.max(1));
+        Services { runtime: runtime.clone(), cache, ingress, metrics, patches }
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.runtime.client.clone()
+    }
+
+    fn api(&self, namespace: &str) -> Api<Service> {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    /// The Services that carry the VIP, from the cache.
+    #[must_use]
+    pub fn carriers(&self, vip: Vip) -> Vec<Arc<Service>> {
+        self.cache.indexed(BY_VIP, &vip.to_string())
+    }
+
+    /// One Service, from the cache.
+    #[must_use]
+    pub fn cached(&self, name: &ServiceName) -> Option<Arc<Service>> {
+        self.cache.get(&ObjectKey::new(&name.namespace, &name.name))
+    }
+
+    /// One Service, from the API server.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn read(&self, name: &ServiceName) -> Result<Option<Service>, Error> {
+        let read = self.api(&name.namespace).get_opt(&name.name).await;
+        read.map_err(|cause| Error::Kubernetes { what: format!("read Service {name}"), cause })
+    }
+
+    /// The Services of a namespace, from the API server.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub async fn list(&self, namespace: &str) -> Result<Vec<Service>, Error> {
+        let list = self.api(namespace).list(&ListParams::default()).await;
+        let what = || format!("list the Services of namespace {namespace}");
+        list.map(|list| list.items).map_err(|cause| Error::Kubernetes { what: what(), cause })
+    }
+
+    /// Executes a write to a Service, with one metric, log line and Event.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if it has changed since `observed`, or is gone.
+    pub async fn write(
+        &self,
+        write: &Write,
+        cause: &Cause,
+        observed: &Service,
+        events: &Events,
+    ) -> Result<(), Error> {
+        let executor =
+            Executor { leadership: &self.runtime.leadership, metrics: &self.runtime.metrics, events };
+        let step = Step { action: write.clone(), because: cause.clone() };
+        let result = executor.execute(&step, self.patch(write, observed)).await;
+        match &result {
+            Ok(()) => self.metrics.patched("done"),
+            Err(Error::Conflict(_)) => self.metrics.patched("conflict"),
+            Err(_) => self.metrics.patched("failed"),
+        }
+        result
+    }
+
+    async fn patch(&self, write: &Write, observed: &Service) -> Result<(), Error> {
+        let Some(name) = write.service() else { return Ok(()) };
+        let api = self.api(&name.namespace);
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let writing = self.cache.writing();
+        let (mut patch, is_status) = body(write, observed, self.ingress);
+        patch["metadata"]["resourceVersion"] = observed.metadata.resource_version.clone().into();
+        let patch = Patch::Merge(&patch);
+        let written = match is_status {
+            true => api.patch_status(&name.name, &params, &patch).await,
+            false => api.patch(&name.name, &params, &patch).await,
+        };
+        match written {
+            Ok(service) => {
+                self.cache.written(writing, service);
+                Ok(())
+            }
+            Err(cause) => {
+                let object = || format!("Service {name}");
+                Err(Error::of_write(write.to_string(), object, cause))
+            }
+        }
+    }
+
+    /// Writes the gateway in force to every Service that carries the VIP and has another one, several at a time. `snapshot` has the
+    /// records and the master; its Services are not read.
+    pub async fn refresh(&self, snapshot: &Snapshot, cause: &Cause, budget: &EventBudget) -> Updated {
+        let is_stale = |service: &Arc<Service>| {
+            self.tenant(service).is_some_and(|tenant| !plan::refresh(snapshot, &tenant).is_empty())
+        };
+        let stale = self.carriers(snapshot.vip).into_iter().filter(is_stale);
+        let results = join_all(stale.map(async |service| {
+            // It is never closed.
+            let _permit = self.patches.acquire().await;
+            self.refresh_one(snapshot, cause, service, budget).await
+        }))
+        .await;
+        let mut updated = Updated::default();
+        for (name, result) in results {
+            match result {
+                Ok(true) => updated.updated.push(name),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(service = name, %error, "the gateway of a Service is not updated");
+                    updated.failed.push(name);
+                }
+            }
+        }
+        updated.updated.sort_unstable();
+        updated.failed.sort_unstable();
+        updated
+    }
+
+    /// Whether it was written.
+    async fn refresh_one(
+        &self,
+        snapshot: &Snapshot,
+        cause: &Cause,
+        service: Arc<Service>,
+        budget: &EventBudget,
+    ) -> (String, Result<bool, Error>) {
+        let key = service.key();
+        let name = ServiceName::new(key.namespace(), key.name());
+        let events = match budget.take() {
+            true => self.runtime.events.clone(),
+            false => self.runtime.events.warnings_only(),
+        };
+        let (mut service, mut conflicts, mut is_written) = (service, 0, false);
+        loop {
+            let writes =
+                self.tenant(&service).map(|tenant| plan::refresh(snapshot, &tenant)).unwrap_or_default();
+            let Some(write) = writes.first() else { return (name.to_string(), Ok(is_written)) };
+            match self.write(write, cause, &service, &events).await {
+                Ok(()) => is_written = true,
+                Err(Error::Conflict(what)) if conflicts >= CONFLICTS => {
+                    return (name.to_string(), Err(Error::Conflicts { what, times: conflicts }));
+                }
+                Err(Error::Conflict(_)) => conflicts += 1,
+                Err(error) => return (name.to_string(), Err(error)),
+            }
+            // One write is the rule: the annotations. A second one is the ingress.
+            if writes.len() == 1 && conflicts == 0 {
+                return (name.to_string(), Ok(is_written));
+            }
+            service = match self.read(&name).await {
+                Ok(Some(service)) => Arc::new(service),
+                Ok(None) => return (name.to_string(), Ok(is_written)),
+                Err(error) => return (name.to_string(), Err(error)),
+            };
+        }
+    }
+
+    /// As the plan reads it.
+    #[must_use]
+    pub fn tenant(&self, service: &Service) -> Option<Tenant> {
+        service.tenant(self.ingress)
+    }
+}
+
+/// The merge patch, and whether it is one of the status.
+fn body(write: &Write, observed: &Service, settings: IngressSettings) -> (Value, bool) {
+    let publication = observed.tenant(settings).map_or(Publication::None, |tenant| tenant.publication);
+    let ours = write.vip().address();
+    match write {
+        Write::Carry { carried, .. } => {
+            (json!({ "metadata": { "annotations": carried.annotations() } }), false)
+        }
+        Write::Release { .. } => (json!({ "metadata": { "annotations": Carried::unbound() } }), false),
+        Write::Publish { .. } | Write::Retract { .. } => {
+            let is_added = matches!(write, Write::Publish { .. });
+            match publication {
+                Publication::ExternalIps => {
+                    let is_ours = |ip: &String| ip.parse().is_ok_and(|ip: std::net::IpAddr| ip == ours);
+                    let mut ips: Vec<String> =
+                        observed.spec.external_ips.iter().filter(|ip| !is_ours(ip)).cloned().collect();
+                    ips.extend(is_added.then(|| ours.to_string()));
+                    (json!({ "metadata": {}, "spec": { "externalIPs": ips } }), false)
+                }
+                Publication::Status(mode) => {
+                    let is_ours = |entry: &Value| {
+                        let ip = entry.get("ip").and_then(Value::as_str);
+                        ip.and_then(|ip| ip.parse().ok()).is_some_and(|ip: std::net::IpAddr| ip == ours)
+                    };
+                    let ingress = &observed.status.load_balancer.ingress;
+                    let mut ingress: Vec<Value> =
+                        ingress.iter().filter(|entry| !is_ours(entry)).cloned().collect();
+                    ingress.extend(is_added.then(|| json!({ "ip": ours, "ipMode": mode })));
+                    (json!({ "metadata": {}, "status": { "loadBalancer": { "ingress": ingress } } }), true)
+                }
+                // The type has changed since the plan was made: the patch changes nothing, and the state is read again.
+                Publication::None => (json!({ "metadata": {} }), false),
+            }
+        }
+        Write::Record { .. } | Write::Erase { .. } => (json!({ "metadata": {} }), false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::plan::IpMode;
+    use crate::names::LOAD_BALANCER_CLASS;
+
+    const SETTINGS: IngressSettings = IngressSettings { ip_mode: IpMode::Vip, external_ips: true };
+
+    fn write(is_added: bool) -> Write {
+        let vip = "192.168.50.201".parse().unwrap();
+        let (service, uid) = (ServiceName::new("x", "a"), String::new());
+        match is_added {
+            true => Write::Publish { vip, service, uid, publication: Publication::ExternalIps },
+            false => Write::Retract { vip, service, uid },
+        }
+    }
+
+    #[test]
+    fn foreign_entries_stay() {
+        let service: Service = serde_json::from_value(json!({
+            "metadata": { "name": "a" },
+            "spec": { "type": "ClusterIP", "externalIPs": ["192.0.2.1", "192.168.50.201"] },
+        }))
+        .unwrap();
+        let ips = |is_added| body(&write(is_added), &service, SETTINGS).0["spec"]["externalIPs"].clone();
+        assert_eq!(ips(true), json!(["192.0.2.1", "192.168.50.201"]));
+        assert_eq!(ips(false), json!(["192.0.2.1"]));
+
+        let service: Service = serde_json::from_value(json!({
+            "metadata": { "name": "a" },
+            "spec": { "type": "LoadBalancer", "loadBalancerClass": LOAD_BALANCER_CLASS },
+            "status": { "loadBalancer": { "ingress": [
+                { "hostname": "h", "ports": [{ "port": 80, "protocol": "TCP" }] },
+                { "ip": "192.168.50.201", "ipMode": "Proxy" },
+            ] } },
+        }))
+        .unwrap();
+        let ingress = |is_added| {
+            let (patch, is_status) = body(&write(is_added), &service, SETTINGS);
+            assert!(is_status);
+            patch["status"]["loadBalancer"]["ingress"].clone()
+        };
+        let foreign = json!({ "hostname": "h", "ports": [{ "port": 80, "protocol": "TCP" }] });
+        assert_eq!(ingress(true), json!([foreign, { "ip": "192.168.50.201", "ipMode": "VIP" }]));
+        assert_eq!(ingress(false), json!([foreign]));
+    }
+}
