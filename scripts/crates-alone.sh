@@ -6,7 +6,7 @@ set -euo pipefail
 check() { echo "cargo check $*"; cargo check --locked --quiet "$@"; }
 
 check -p common
-for feature in runtime cloud hcloud api routes; do check -p common --features "$feature"; done
+for feature in conditions netlink runtime cloud hcloud api routes; do check -p common --features "$feature"; done
 for manifest in crates/*/Cargo.toml; do
   crate=$(basename "$(dirname "$manifest")")
   [[ $crate == common ]] || check -p "$crate"

@@ -5,6 +5,7 @@
 
 mod apinetlet;
 mod apinetlet_manifests;
+mod cgw_keeper;
 mod cluster;
 mod common_apply;
 mod common_cluster;

@@ -22,7 +22,7 @@ pub enum Role {
     #[allow(missing_docs)]
     Controller(controller::args::Args),
     #[allow(missing_docs)]
-    Keeper(keeper::args::Args),
+    Keeper(Box<keeper::args::Args>),
     #[allow(missing_docs)]
     KeeperGuard(keeper::args::GuardArgs),
     #[allow(missing_docs)]

@@ -17,11 +17,13 @@ pub fn run() -> ExitCode {
         Ok(Args { role: Role::KeeperGuard(args) }) => return keeper::guard(args),
         Ok(Args { role: Role::KeeperCheck(args) }) => return keeper::check(args),
         Ok(Args { role: Role::Agent(args) }) if args.own.uninstall => return agent::uninstall(&args),
+        // keepalived's configuration depends on the command line and its files only.
+        Ok(Args { role: Role::Keeper(args) }) if args.plan.dry_run => return keeper::render(*args),
         _ => {}
     }
     command::main(common::program!(), |args: Args| match args.role {
         Role::Controller(args) => controller::prepare(args),
-        Role::Keeper(args) => keeper::prepare(args),
+        Role::Keeper(args) => keeper::prepare(*args),
         Role::Agent(args) => agent::prepare(args),
         Role::Ctl(args) => ctl::prepare(args),
         Role::KeeperGuard(_) | Role::KeeperCheck(_) => anyhow::bail!("this role has no runtime"),

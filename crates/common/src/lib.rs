@@ -16,7 +16,10 @@
 //!
 //! | feature   | modules |
 //! |-----------|---------|
-//! | (none)    | [`plan`], [`names`], [`conditions`], [`backoff`] |
+//! | (none)    | [`plan`], [`names`], [`backoff`] |
+//! | `conditions` | [`conditions`] |
+//! | `netlink` | [`netlink`]: links, addresses, routes, rules and nf_tables, without an async runtime |
+//! | `isolated` | [`netlink::isolated`]: network namespaces for tests |
 //! | `runtime` | [`runtime`], [`command`], [`args`], [`config`], [`cluster`], [`secret`], [`server`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`cache`], [`controller`], [`apply`], [`events`], [`executor`], [`leader`], [`k8s`] |
 //! | `https`   | TLS and authentication for [`server`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
@@ -26,9 +29,14 @@
 //! | `routes`  | [`routes`]: the routes of a router, and which of them are stale |
 
 pub mod backoff;
-pub mod conditions;
 pub mod names;
 pub mod plan;
+
+#[cfg(feature = "conditions")]
+pub mod conditions;
+
+#[cfg(feature = "netlink")]
+pub mod netlink;
 
 #[cfg(feature = "api")]
 pub mod api;

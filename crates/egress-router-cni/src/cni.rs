@@ -10,5 +10,5 @@ pub mod result;
 pub mod version;
 
 pub use call::{Call, Command};
-pub use error::{Code, Error};
+pub use error::{Code, Error, ToCni};
 pub use version::Version;

@@ -25,7 +25,7 @@ use std::net::IpAddr;
 
 use crate::config::destinations::Destinations;
 use crate::names;
-use crate::netlink::nftables::{Chain, RECORD, Rule, Ruleset, comment};
+use crate::nftables::{Chain, RECORD, Rule, Ruleset, comment};
 
 /// The version of the rules, increased when the same [`Firewall`] gives other rules. So CHECK does not report the table of an older
 /// build as changed.

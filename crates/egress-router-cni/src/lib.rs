@@ -14,7 +14,8 @@
 //! * [`cni`]: the protocol: call, versions, results, errors. [`config`]: the network configuration and the node's settings.
 //! * [`observe`]: reads the state of the node and the pod. [`mod@plan`]: the steps, as plain data. [`apply`]: the only writer.
 //!   [`firewall`]: an attachment's nf_tables table, with the record of the previous state.
-//! * [`netlink`]: links, addresses, routes, rules and nf_tables. [`sys`]: system calls; the only unsafe code.
+//! * [`common::netlink`]: links, addresses, routes and rules. [`nftables`]: one complete table. [`sys`]: system calls; the only unsafe
+//!   code of this crate.
 //! * [`kubernetes`]: reads one ConfigMap. [`aws`]: an Elastic IP for the pod. [`record`]: files on the node.
 //! * [`log`]: the log file, as the original had it. [`install`]: installs the program on a node.
 
@@ -27,7 +28,7 @@ pub mod install;
 pub mod kubernetes;
 pub mod log;
 pub mod names;
-pub mod netlink;
+pub mod nftables;
 pub mod observe;
 pub mod plan;
 pub mod program;

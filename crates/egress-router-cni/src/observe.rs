@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::cni;
+use common::netlink::Error;
+use common::netlink::address::Address;
+use common::netlink::link::Link;
+use common::netlink::route::Route;
+use common::netlink::rule::Rule;
+use common::netlink::socket::{Socket, Sockets};
+
+use crate::cni::{self, ToCni};
 use crate::names;
-use crate::netlink::address::Address;
-use crate::netlink::link::Link;
-use crate::netlink::route::Route;
-use crate::netlink::rule::Rule;
-use crate::netlink::socket::{Socket, Sockets};
-use crate::netlink::{Error, nftables};
+use crate::nftables;
 
 mod sysctl;
 
@@ -98,8 +100,9 @@ fn cannot(what: &str) -> impl Fn(Error) -> cni::Error + '_ {
 
 #[cfg(test)]
 mod tests {
+    use common::netlink::socket::{Protocol, Socket, Sockets};
+
     use super::{host, pod};
-    use crate::netlink::socket::{Protocol, Socket, Sockets};
     use crate::sys::isolated::{ip, isolated};
 
     #[test]

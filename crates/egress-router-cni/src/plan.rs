@@ -21,15 +21,15 @@ mod tests;
 
 use std::net::IpAddr;
 
+use common::netlink::link::NewLink;
+use common::netlink::route::Route;
+use common::netlink::rule::Rule;
 use ipnet::IpNet;
 
 use crate::config::destinations::Destinations;
 use crate::config::interface::{IpvlanMode, Kind};
 use crate::config::ip::Gateways;
 use crate::firewall::Firewall;
-use crate::netlink::link::NewLink;
-use crate::netlink::route::Route;
-use crate::netlink::rule::Rule;
 
 /// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use egress_router_cni::netlink::nftables::Set;
+use egress_router_cni::nftables::Set;
 use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 

@@ -1,11 +1,11 @@
 //! Any reply of a kernel about tables, chains, rules, sets and elements is decoded or refused, and compared with the desired table.
 #![no_main]
 
+use common::netlink::message::{Malformed, messages};
 use egress_router_cni::config::destinations::Destinations;
 use egress_router_cni::firewall::{Firewall, Forwards};
-use egress_router_cni::netlink::message::{Malformed, messages};
-use egress_router_cni::netlink::nftables::difference::{Observed, differences};
-use egress_router_cni::netlink::nftables::observed::{Chain, Element, Rule, Set, Table};
+use egress_router_cni::nftables::difference::{Observed, differences};
+use egress_router_cni::nftables::observed::{Chain, Element, Rule, Set, Table};
 use libfuzzer_sys::fuzz_target;
 
 fn read(found: &mut Observed, kind: u16, payload: &[u8]) -> Result<(), Malformed> {

@@ -2,12 +2,12 @@
 //! and is decoded unchanged.
 #![no_main]
 
-use egress_router_cni::netlink::address::Address;
-use egress_router_cni::netlink::link::Link;
-use egress_router_cni::netlink::message::{acknowledgement, messages};
-use egress_router_cni::netlink::netconf::Netconf;
-use egress_router_cni::netlink::route::Route;
-use egress_router_cni::netlink::rule::Rule;
+use common::netlink::address::Address;
+use common::netlink::link::Link;
+use common::netlink::message::{acknowledgement, messages};
+use common::netlink::netconf::Netconf;
+use common::netlink::route::Route;
+use common::netlink::rule::Rule;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|datagram: &[u8]| {

@@ -1,7 +1,7 @@
 //! A record is read from a table as it was written.
 #![no_main]
 
-use egress_router_cni::netlink::nftables::comment;
+use egress_router_cni::nftables::comment;
 use egress_router_cni::plan::table_record::TableRecord;
 use libfuzzer_sys::fuzz_target;
 

@@ -3,10 +3,11 @@
 
 use std::io;
 
+use common::netlink::Error;
+use common::netlink::route::Route;
+use common::netlink::socket::Socket;
+
 use super::sysctl;
-use crate::netlink::Error;
-use crate::netlink::route::Route;
-use crate::netlink::socket::Socket;
 
 /// Writes `value` to an IPv6 forwarding sysctl, and adds the routes that the kernel removed because of it.
 ///
@@ -56,8 +57,9 @@ fn restore(route: &mut Socket, kept: &[Route]) -> Result<(), Error> {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use common::netlink::socket::Protocol;
+
     use super::*;
-    use crate::netlink::socket::Protocol;
     use crate::sys::isolated::{advertise_router, ip, isolated};
 
     fn name(link: &str) -> Vec<String> {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::netlink::link::name_of;
+use common::netlink::link::name_of;
+
 use crate::plan::Step;
 
 /// "install the nf_tables table of net1".

@@ -1,9 +1,10 @@
 //! Creates the new link through the host's socket, where its master is, directly in the pod's namespace.
 
+use common::netlink::Error;
+use common::netlink::link::{Link, NewLink};
+use common::netlink::socket::Socket;
+
 use crate::names::TEMPORARY_NAME;
-use crate::netlink::Error;
-use crate::netlink::link::{Link, NewLink};
-use crate::netlink::socket::Socket;
 
 /// Creates `new` in the namespace of the descriptor `namespace`, which is that of `pod`, and returns the created link. After an error
 /// nothing is left.

@@ -2,18 +2,19 @@
 
 use std::io;
 
+use common::netlink::Error;
+use common::netlink::address;
+use common::netlink::link::{Link, NewLink};
+use common::netlink::message::{FLAG_ACK, Message, Refusal};
+use common::netlink::route::Route;
+use common::netlink::socket::{Socket, Sockets};
+
 use super::advertised::{self, written};
 use super::description::{Applying, RollingBack};
 use super::{Kernel, link, sysctl};
-use crate::cni;
+use crate::cni::{self, ToCni};
 use crate::names;
-use crate::netlink::Error;
-use crate::netlink::address;
-use crate::netlink::link::{Link, NewLink};
-use crate::netlink::message::{FLAG_ACK, Message, Refusal};
-use crate::netlink::nftables;
-use crate::netlink::route::Route;
-use crate::netlink::socket::{Socket, Sockets};
+use crate::nftables;
 use crate::plan::Step;
 use crate::plan::route::MAIN;
 use crate::plan::sysctl::is_ipv6_forwarding;

@@ -4,6 +4,8 @@ mod pod;
 
 use std::net::IpAddr;
 
+use common::netlink::link::NewLink;
+use common::netlink::route::{Device, Route};
 use ipnet::IpNet;
 
 use super::{Kernel, Linux, rollback, run, run_all};
@@ -11,8 +13,7 @@ use crate::cni::{Code, Error};
 use crate::config::destinations::Destinations;
 use crate::config::interface::{Kind, MacvlanMode};
 use crate::config::ip::Gateways;
-use crate::netlink::link::NewLink;
-use crate::netlink::route::{Device, Route};
+use crate::names;
 use crate::observe;
 use crate::plan::{Desired, Identity, Step, add, del, table_record};
 use crate::sys::isolated::{isolated, new_namespace};
@@ -120,7 +121,13 @@ fn a_refusal_anywhere_in_a_batch_leaves_nothing() {
         let before = place.seen();
         let steps = plan_of(&mut place, 1, &["192.168.50.9/24", "fd50::9/64"]);
         let made = steps.iter().position(|step| matches!(step, Step::CreateLink(_))).unwrap();
-        let nowhere = Route::new(254, net("10.99.0.0/16"), Some(address("192.0.2.1")), Device::New);
+        let nowhere = Route::unicast(
+            names::PROTOCOL,
+            254,
+            net("10.99.0.0/16"),
+            Some(address("192.0.2.1")),
+            Device::New,
+        );
         for at in made + 1..=steps.len() {
             let mut steps = steps.clone();
             steps.insert(at, Step::AddRoute(nowhere.clone()));
@@ -347,7 +354,7 @@ fn existing_routes_and_rules_are_restored_in_order() {
             let after = Route {
                 metric: before.metric,
                 device: before.device,
-                ..Route::new(254, before.destination, Some(gateway), Device::New)
+                ..Route::unicast(names::PROTOCOL, 254, before.destination, Some(gateway), Device::New)
             };
             let device = before
                 .device
@@ -364,7 +371,13 @@ fn existing_routes_and_rules_are_restored_in_order() {
                 .map(Step::DeleteRule),
         );
         // Deleting a missing one is not an error, and the rollback does not add it.
-        steps.push(Step::DeleteRoute(Route::new(9, net("10.99.0.0/16"), None, Device::Index(1))));
+        steps.push(Step::DeleteRoute(Route::unicast(
+            names::PROTOCOL,
+            9,
+            net("10.99.0.0/16"),
+            None,
+            Device::Index(1),
+        )));
         leaves_nothing(&mut place, &steps);
 
         // All in one batch, without a replaced route before them.
@@ -379,7 +392,13 @@ fn a_refusal_names_the_step_and_has_the_kernels_message() {
     isolated(|| {
         let mut place = Place::new();
         let before = place.seen();
-        let unreachable = Route::new(254, net("10.99.0.0/16"), Some(address("192.0.2.1")), Device::New);
+        let unreachable = Route::unicast(
+            names::PROTOCOL,
+            254,
+            net("10.99.0.0/16"),
+            Some(address("192.0.2.1")),
+            Device::New,
+        );
         let link = NewLink {
             name: "net1".into(),
             master: place.master(),

@@ -1,5 +1,6 @@
 //! Errors for the runtime and its user.
 
+use common::netlink;
 use serde::Serialize;
 
 /// The specification's error codes ("Error" section), and the plugin's own from 100 on.
@@ -105,6 +106,20 @@ impl Error {
             details: &self.details,
         };
         serde_json::to_string(&output).unwrap_or_default()
+    }
+}
+
+/// Errors of the kernel, as errors for the runtime.
+pub trait ToCni {
+    /// The error for the runtime: `message` has the operation and the object, the details have the kernel's message.
+    #[must_use]
+    fn to_cni(&self, message: impl Into<String>) -> Error;
+}
+
+impl ToCni for netlink::Error {
+    fn to_cni(&self, message: impl Into<String>) -> Error {
+        let code = if matches!(self, Self::DumpInterrupted(_)) { Code::TryAgain } else { Code::Kernel };
+        Error::new(code, message).details(self.to_string())
     }
 }
 

@@ -1,5 +1,7 @@
 //! `interfaceType` and `interfaceArgs`.
 
+pub use common::netlink::link::{IpvlanMode, Kind, MacvlanMode};
+
 use crate::cni::call::{alternative_name, interface_name};
 use crate::cni::field::{Dict, Field};
 use crate::cni::{Code, Error};
@@ -13,41 +15,6 @@ pub enum InterfaceType {
     Ipvlan,
     /// `aws-elastic-ip`, the default on AWS.
     AwsElasticIp,
-}
-
-/// The mode of a macvlan (linux/if_link.h, MACVLAN_MODE_*).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MacvlanMode {
-    /// `bridge`, the default.
-    #[default]
-    Bridge,
-    /// `private`.
-    Private,
-    /// `vepa`.
-    Vepa,
-    /// `passthru`.
-    Passthru,
-}
-
-/// The mode of an ipvlan (linux/if_link.h, IPVLAN_MODE_*).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IpvlanMode {
-    /// `l2`, the default.
-    #[default]
-    L2,
-    /// `l3`: no ARP, no gateway.
-    L3,
-    /// `l3s`: l3, with the host's netfilter.
-    L3s,
-}
-
-/// The validated type and mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A macvlan.
-    Macvlan(MacvlanMode),
-    /// An ipvlan; AWS's too (l2).
-    Ipvlan(IpvlanMode),
 }
 
 impl InterfaceType {

@@ -3,9 +3,9 @@
 use super::forward::FILTER;
 use super::{Firewall, redirect};
 use crate::names::{EGRESS_MARK_MASK, MARK_MASK};
-use crate::netlink::nftables::rule::{ICMP, ICMPV6};
-use crate::netlink::nftables::ruleset::{Hook, Kind};
-use crate::netlink::nftables::{Chain, Rule, Ruleset, Set};
+use crate::nftables::rule::{ICMP, ICMPV6};
+use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::{Chain, Rule, Ruleset, Set};
 
 /// ICMPv6 that a link needs: multicast listener reports and done messages (131, 132, 143), router solicitation
 /// (133), neighbour solicitation and advertisement (135, 136). They are outside of connection tracking.

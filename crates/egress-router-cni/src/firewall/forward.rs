@@ -2,8 +2,8 @@
 //! interfaces the pod forwards only if it did so before.
 
 use super::{Firewall, Forwards, redirect};
-use crate::netlink::nftables::ruleset::{Hook, Kind};
-use crate::netlink::nftables::{Chain, Rule, Ruleset};
+use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::{Chain, Rule, Ruleset};
 
 /// NF_IP_PRI_FILTER.
 pub(super) const FILTER: i32 = 0;

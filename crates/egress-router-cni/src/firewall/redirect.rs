@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::Firewall;
 use crate::config::destinations::Redirect;
 use crate::names;
-use crate::netlink::nftables::ruleset::{Hook, Kind};
-use crate::netlink::nftables::{Chain, Rule, Ruleset};
+use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::{Chain, Rule, Ruleset};
 
 /// NF_IP_PRI_NAT_DST.
 const DESTINATION: i32 = -100;

@@ -12,8 +12,8 @@
 
 use super::Firewall;
 use crate::names::MARK_MASK;
-use crate::netlink::nftables::ruleset::{Hook, Kind};
-use crate::netlink::nftables::{Chain, Rule, Ruleset};
+use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::{Chain, Rule, Ruleset};
 
 /// NF_IP_PRI_MANGLE: after connection tracking (-200), before translation (-100) and routing.
 const MANGLE: i32 = -150;

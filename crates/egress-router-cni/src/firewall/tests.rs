@@ -5,10 +5,11 @@ mod packets;
 
 use std::process::Command;
 
+use common::netlink::socket::{Protocol as Netlink, Socket};
+
 use super::*;
 use crate::config::destinations::{Protocol, Redirect};
-use crate::netlink::nftables;
-use crate::netlink::socket::{Protocol as Netlink, Socket};
+use crate::nftables;
 use crate::sys::isolated::isolated;
 
 /// The firewall of the attachment `net1` in slot 1, with `eth0` as primary interface.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use common::netlink::link::Link;
+use common::netlink::netconf::{Netconf, Scope};
+use common::netlink::route::Route;
+
 use crate::names;
-use crate::netlink::link::Link;
-use crate::netlink::netconf::{Netconf, Scope};
-use crate::netlink::route::Route;
 
 use super::Pod;
 

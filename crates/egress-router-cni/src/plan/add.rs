@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use common::netlink::link::NewLink;
+use common::netlink::route::{Device, Route};
+
 use crate::cni::{Code, Error};
 use crate::firewall::{Firewall, Forwards, RULES};
 use crate::names;
-use crate::netlink::link::NewLink;
-use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
 use super::primary::{self, Primary};

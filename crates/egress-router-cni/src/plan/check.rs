@@ -1,13 +1,13 @@
-//! Compares an attachment with its record. [`crate::netlink::nftables`] compares the firewall.
+//! Compares an attachment with its record. [`crate::nftables`] compares the firewall.
 
 use std::collections::BTreeSet;
 
+use common::netlink::link::Link;
+use common::netlink::route::{Device, Route};
 use ipnet::IpNet;
 
 use crate::config::interface::Kind;
 use crate::names;
-use crate::netlink::link::Link;
-use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
 use super::table_record::{self, TableRecord};

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use common::netlink::route::Route;
 use ipnet::IpNet;
 
 use crate::cni::{Code, Error};
 use crate::config::interface::Kind;
 use crate::config::ip::Gateways;
-use crate::netlink::route::Route;
 use crate::observe::Host;
 
 use super::{Family, master, needs_gateway, route};
@@ -104,10 +104,11 @@ fn link_local(address: &IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use common::netlink::address::Address;
+    use common::netlink::route::Device;
+
     use super::*;
     use crate::config::interface::{IpvlanMode, MacvlanMode};
-    use crate::netlink::address::Address;
-    use crate::netlink::route::Device;
 
     const MASTER: u32 = 2;
 

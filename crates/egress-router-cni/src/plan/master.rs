@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
+use common::netlink::link::Link;
 use ipnet::IpNet;
 
 use crate::cni::{Code, Error};
-use crate::netlink::link::Link;
 use crate::observe::Host;
 
 /// The one that `interfaceArgs.master` names.
@@ -131,8 +131,9 @@ fn describe<'a>(host: &Host, links: impl IntoIterator<Item = &'a Link>) -> Strin
 
 #[cfg(test)]
 mod tests {
+    use common::netlink::address::Address;
+
     use super::*;
-    use crate::netlink::address::Address;
 
     fn host(links: &[(&str, &[&str])]) -> Host {
         let mut host = Host::default();

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use common::netlink::link::Link;
+use common::netlink::route::{Device, Route};
+
 use crate::names;
-use crate::netlink::link::Link;
-use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
 use super::table_record::TableRecord;

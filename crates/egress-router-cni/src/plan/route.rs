@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use common::netlink::route::{Device, Route};
+use common::netlink::rule::Rule;
 use ipnet::IpNet;
 
 use crate::names;
-use crate::netlink::route::{Device, Route};
-use crate::netlink::rule::Rule;
 use crate::observe::Pod;
 
 use super::primary::Primary;
@@ -151,7 +151,9 @@ pub fn primary(pod: &Pod, primary: &Primary, family: Family, slot: u32, extra: &
     routes.sort_by_key(|route| (route.gateway.is_some(), route.destination.prefix_len() == 0));
     let mut table: Vec<Route> = Vec::new();
     for route in routes {
-        let route = Route { table: names::primary_table(slot), protocol: names::PROTOCOL, ..route };
+        // A copy does not expire, because no advertisement would renew it.
+        let route =
+            Route { table: names::primary_table(slot), protocol: names::PROTOCOL, ..route.permanent() };
         if !table.iter().any(|other| same_entry(other, &route)) {
             table.push(route);
         }

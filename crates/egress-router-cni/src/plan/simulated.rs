@@ -1,12 +1,12 @@
 //! A simulated pod that executes steps like the kernel.
 
+use common::netlink::address::Address;
+use common::netlink::link::Link;
+use common::netlink::route::{Device, Route};
 use ipnet::IpNet;
 
 use crate::config::interface::{Kind, MacvlanMode};
 use crate::config::ip::Gateways;
-use crate::netlink::address::Address;
-use crate::netlink::link::Link;
-use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
 use super::{Desired, Family, Identity, Step, route, sysctl, table_record};

@@ -34,9 +34,10 @@ pub fn free<'a>(pod: &Pod, others: impl IntoIterator<Item = &'a TableRecord>) ->
 
 #[cfg(test)]
 mod tests {
+    use common::netlink::rule::Rule;
+
     use super::free;
     use crate::names;
-    use crate::netlink::rule::Rule;
     use crate::observe::Pod;
 
     fn rule(slot: u32, mark: Option<u32>) -> Rule {

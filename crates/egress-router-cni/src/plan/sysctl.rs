@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::netlink::route::{Device, Route};
+use common::netlink::route::{Device, Route};
+
 use crate::observe::Pod;
 
 use super::table_record::{Changed, TableRecord};

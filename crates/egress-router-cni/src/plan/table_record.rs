@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use common::netlink::route::{Device, Route};
 use ipnet::IpNet;
 
-use crate::netlink::nftables::comment;
-use crate::netlink::route::{Device, Route};
+use crate::nftables::comment;
 use crate::observe::Pod;
 
 use super::{Family, Identity};

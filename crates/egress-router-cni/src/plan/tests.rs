@@ -1,11 +1,12 @@
 mod orders;
 
+use common::netlink::address::Address;
+use common::netlink::link::Link;
+use common::netlink::route::Device;
+
 use super::simulated::{PRIMARY, Simulated, desired, link, net, pod, there};
 use super::*;
 use crate::config::destinations::{Destinations, Protocol, Redirect};
-use crate::netlink::address::Address;
-use crate::netlink::link::Link;
-use crate::netlink::route::Device;
 
 const BOTH: &[Family] = &Family::ALL;
 

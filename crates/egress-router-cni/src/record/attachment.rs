@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
+use common::netlink::link::Link;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,6 @@ use super::{Folder, Owned, PodNetns};
 use crate::config::destinations::{Destinations, Protocol, Redirect};
 use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
 use crate::config::ip::Gateways;
-use crate::netlink::link::Link;
 use crate::plan::{Desired, Identity};
 
 /// `<run directory>/attachments/<container>@<interface>.json`. It exists once ADD has completed.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::netlink::link::Link;
 use ipnet::IpNet;
 
 use crate::apply::{self, Linux};
@@ -11,7 +12,6 @@ use crate::cni::{Code, Error};
 use crate::config::interface::{InterfaceType, Kind};
 use crate::config::ip::Ip;
 use crate::names;
-use crate::netlink::link::Link;
 use crate::observe::Pod;
 use crate::plan::table_record::TableRecord;
 use crate::plan::{self, Desired, Plan, Previous, Step};

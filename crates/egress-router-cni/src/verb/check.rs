@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use common::netlink::link::Link;
+
 use crate::aws;
 use crate::cni::result::Interface;
 use crate::cni::{Code, Error};
 use crate::firewall::RULES;
-use crate::netlink::link::Link;
-use crate::netlink::nftables;
+use crate::nftables;
 use crate::plan::check::check as differences;
 use crate::plan::{Desired, add, table_record};
 use crate::record::{Attachment, ElasticIp, Owned as _, attachment, elastic_ip};

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use common::netlink::link::Link;
+use common::netlink::route::{Device, Route};
+
 use crate::apply::{self, Linux};
 use crate::aws;
 use crate::cni::{Code, Error};
 use crate::config::settings::Settings;
 use crate::names;
-use crate::netlink::link::Link;
-use crate::netlink::nftables;
-use crate::netlink::route::{Device, Route};
+use crate::nftables;
 use crate::observe::Pod;
 use crate::plan::table_record::{self, TableRecord};
 use crate::plan::{self, Identity, Step};
@@ -183,7 +184,7 @@ fn steps(
     }
 }
 
-fn mac(link: &crate::netlink::link::Link) -> Option<String> {
+fn mac(link: &common::netlink::link::Link) -> Option<String> {
     link.mac.map(aws::metadata::mac_text)
 }
 

@@ -3,9 +3,10 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::cni::{Call, Code, Error};
-use crate::netlink;
-use crate::netlink::socket::{Protocol, Socket, Sockets};
+use common::netlink;
+use common::netlink::socket::{Protocol, Socket, Sockets};
+
+use crate::cni::{Call, Code, Error, ToCni};
 use crate::observe::{self, Pod};
 use crate::record::PodNetns;
 use crate::sys::Namespace;
@@ -41,8 +42,10 @@ impl Node {
     /// Code 100 where the kernel refuses.
     pub fn here() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Route).map_err(no_socket)?;
-        let namespace =
-            socket.namespace().map_err(|error| error.to_cni("cannot open the node's network namespace"))?;
+        let namespace = socket
+            .namespace()
+            .map_err(|error| error.to_cni("cannot open the node's network namespace"))?
+            .into();
         Ok(Self { namespace, socket })
     }
 }

@@ -4,16 +4,16 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use common::netlink::address::Address;
+use common::netlink::link::{Link, name_of};
+use common::netlink::socket::Socket;
 use ipnet::IpNet;
 
-use crate::cni::{Code, Error};
+use crate::cni::{Code, Error, ToCni};
 use crate::config::interface::{InterfaceType, Kind, kind};
 use crate::config::ip::{Ip, one_more};
 use crate::config::network::Source;
 use crate::config::settings::Platform;
-use crate::netlink::address::Address;
-use crate::netlink::link::{Link, name_of};
-use crate::netlink::socket::Socket;
 use crate::observe::Host;
 use crate::plan::{gateway, master};
 use crate::{aws, kubernetes, observe};
@@ -248,7 +248,7 @@ fn is_link_local(address: IpAddr) -> bool {
 /// The state of the node, limited to one interface.
 fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
     let cannot =
-        |error: crate::netlink::Error| error.to_cni(format!("cannot read the interface {name} of the node"));
+        |error: common::netlink::Error| error.to_cni(format!("cannot read the interface {name} of the node"));
     match socket.link_by_name(name).map_err(cannot)? {
         Some(link) => {
             // A node may have thousands of other addresses, such as those of all Services.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use common::netlink::link::Link;
+
 use crate::cni::result::{Interface, Ip, Result, Route};
-use crate::netlink::link::Link;
 use crate::plan::{Desired, Family, route::main_default};
 
 /// `previous`, followed by the new interface, its addresses and routes. The previous default route of a family that the new interface has
@@ -14,7 +15,7 @@ pub fn result(
     previous: Option<&Result>,
     link: &Link,
     netns: &Path,
-    kept: &[crate::netlink::route::Route],
+    kept: &[common::netlink::route::Route],
     dns: Option<&serde_json::Value>,
 ) -> Result {
     let mut result = previous.cloned().unwrap_or_default();
@@ -36,7 +37,7 @@ pub fn result(
         interface: Some(index),
         rest: serde_json::Map::new(),
     }));
-    let device = crate::netlink::route::Device::New;
+    let device = common::netlink::route::Device::New;
     let own = taken.iter().map(|family| main_default(desired, *family, device));
     for route in own.chain(kept.iter().cloned()) {
         let route =

@@ -3,18 +3,18 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use common::netlink::socket::{Protocol, Socket, Sockets};
 use ipnet::IpNet;
 
 use crate::aws;
-use crate::cni::{Code, Error};
+use crate::cni::{Code, Error, ToCni};
 use crate::config::destinations::Destinations;
 use crate::config::interface::{InterfaceType, Kind};
 use crate::config::ip::Ip;
 use crate::config::network::Source;
 use crate::firewall::{Firewall, Forwards};
 use crate::names;
-use crate::netlink::nftables::{self, Ruleset};
-use crate::netlink::socket::{Protocol, Socket, Sockets};
+use crate::nftables::{self, Ruleset};
 use crate::plan::Family;
 use crate::record::{attachment, elastic_ip};
 use crate::sys::Namespace;
@@ -128,7 +128,7 @@ fn takes(ruleset: &Ruleset) -> Result<(), Error> {
 }
 
 fn knows(socket: &mut Socket, kind: Kind) -> Result<(), Error> {
-    let name = crate::netlink::link::name_of(&kind);
+    let name = common::netlink::link::name_of(&kind);
     match socket.knows(name) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Error::new(
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::cni::Call;
     use crate::config::network::Network;
-    use crate::netlink::nftables::Rule;
+    use crate::nftables::Rule;
     use crate::sys::isolated::isolated;
 
     fn source(key: &str, value: serde_json::Value) -> Source {

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::netlink::nftables;
-use crate::netlink::socket::{Protocol, Socket, Sockets};
+use common::netlink::socket::{Protocol, Socket, Sockets};
+
+use crate::nftables;
 use crate::sys::Namespace;
 use crate::sys::isolated::{advertise_router, ip, new_namespace};
 

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::netlink::nftables::expression::{Connection, Expression, Header, Meta, Verdict};
+use crate::nftables::expression::{Connection, Expression, Header, Meta, Verdict};
 
 /// A packet and its metadata.
 #[derive(Debug, Clone)]

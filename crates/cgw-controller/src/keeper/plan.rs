@@ -1,0 +1,161 @@
+//! The notifications of the controller: which one is sent, and when. Pure.
+//!
+//! * A notification is due while this node is MASTER and the controller has not confirmed exactly the current state: after a
+//!   promotion, after a start of the keeper, and when the VIPs, the node's address or the tunnel's MAC address have changed.
+//! * At most one request is in flight. A newer state aborts it: the newest state is the only one that is ever retried.
+//! * Each request makes the earlier confirmation void, since an aborted or failed request may still take effect. The controller
+//!   reads the status server when it is notified, so a late request has the effect of a current one.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use common::backoff::Backoff;
+
+use crate::api::address::{TunMac, Vip};
+use crate::api::http::{MasterNotify, VrrpState};
+
+#[cfg(test)]
+mod tests;
+
+/// Delays after failures. The first is short, because packets are lost until the controller has confirmed. The last one is below
+/// the usual time in which a controller restarts.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) };
+
+/// The state of this node that the controller has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// State of the VRRP instance.
+    pub state: VrrpState,
+    /// When it entered the state, in milliseconds since 1970.
+    pub since: u64,
+    /// Configured VIPs on the node's interfaces.
+    pub vips: BTreeSet<Vip>,
+    /// Main address of the node.
+    pub node_ip: IpAddr,
+    /// None: there is no tunnel interface.
+    pub tun_mac: Option<TunMac>,
+}
+
+/// The content of a notification.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Notification {
+    /// VIPs on the node.
+    pub vips: BTreeSet<Vip>,
+    /// Main address of the node.
+    pub node_ip: IpAddr,
+    /// MAC address of the tunnel interface.
+    pub tun_mac: TunMac,
+    /// When the node became MASTER, in milliseconds since 1970.
+    pub since: u64,
+}
+
+impl View {
+    /// The notification that the controller has to confirm. None: this node has nothing to report; the new MASTER does.
+    #[must_use]
+    pub fn notification(&self) -> Option<Notification> {
+        let tun_mac = self.tun_mac.filter(|_| self.state == VrrpState::Master && !self.vips.is_empty())?;
+        Some(Notification { vips: self.vips.clone(), node_ip: self.node_ip, tun_mac, since: self.since })
+    }
+}
+
+impl Notification {
+    /// The body of the request.
+    #[must_use]
+    pub fn body(&self, vrid: u8, node: &str) -> MasterNotify {
+        MasterNotify {
+            vips: self.vips.iter().copied().collect(),
+            node_ip: self.node_ip,
+            tun_mac: self.tun_mac,
+            vrid: Some(vrid),
+            node: Some(node.to_owned()),
+            since: Some(seconds(self.since)),
+        }
+    }
+}
+
+/// Milliseconds as seconds. Exact to the millisecond for all times of this age.
+#[must_use]
+pub fn seconds(milliseconds: u64) -> f64 {
+    #[allow(clippy::cast_precision_loss)]
+    let milliseconds = milliseconds as f64;
+    milliseconds / 1000.0
+}
+
+/// Identifies one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt(u64);
+
+/// The next act of the sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing is due, and no request may be in flight.
+    Idle,
+    /// The request in flight is the right one.
+    InFlight,
+    /// Any request in flight is aborted, and this one is sent.
+    Send(Attempt, Notification),
+    /// Nothing before this time.
+    WaitUntil(Duration),
+}
+
+/// Decides about requests. Times are those of one monotonic clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Notifier {
+    confirmed: Option<Notification>,
+    in_flight: Option<(Attempt, Notification)>,
+    failed: Option<Failed>,
+    last: Attempt,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Failed {
+    notification: Notification,
+    failures: u32,
+    retry_at: Duration,
+}
+
+impl Notifier {
+    /// The next act, when the node has this state.
+    pub fn next(&mut self, now: Duration, view: &View) -> Next {
+        let Some(desired) = view.notification() else {
+            *self = Notifier { last: self.last, ..Notifier::default() };
+            return Next::Idle;
+        };
+        if self.in_flight.as_ref().is_some_and(|(_, sent)| *sent == desired) {
+            return Next::InFlight;
+        }
+        if self.in_flight.is_none() && self.confirmed.as_ref() == Some(&desired) {
+            return Next::Idle;
+        }
+        // Only the same content waits: another one is newer, and its receiver may be reachable.
+        self.failed = self.failed.take().filter(|failed| failed.notification == desired);
+        if let Some(failed) = self.failed.as_ref().filter(|failed| now < failed.retry_at) {
+            return Next::WaitUntil(failed.retry_at);
+        }
+        self.last = Attempt(self.last.0.wrapping_add(1));
+        self.confirmed = None;
+        self.in_flight = Some((self.last, desired.clone()));
+        Next::Send(self.last, desired)
+    }
+
+    /// The controller has confirmed the request, or it failed. Returns the number of failures in a row; None for a request that was
+    /// aborted before.
+    pub fn done(&mut self, now: Duration, attempt: Attempt, confirmed: bool) -> Option<u32> {
+        let (_, notification) = self.in_flight.take_if(|(sent, _)| *sent == attempt)?;
+        if confirmed {
+            (self.confirmed, self.failed) = (Some(notification), None);
+            return Some(0);
+        }
+        let failures = self.failed.as_ref().map_or(0, |failed| failed.failures).saturating_add(1);
+        let retry_at = now.saturating_add(BACKOFF.delay(failures));
+        self.failed = Some(Failed { notification, failures, retry_at });
+        Some(failures)
+    }
+
+    /// Whether the controller has confirmed the current state of a MASTER.
+    #[must_use]
+    pub fn is_confirmed(&self, view: &View) -> bool {
+        self.in_flight.is_none() && self.confirmed.is_some() && self.confirmed == view.notification()
+    }
+}

@@ -1,0 +1,105 @@
+//! Events of the Node, metrics and `/statusz` of the keeper.
+
+use std::time::Duration;
+
+use common::admin::Status;
+use common::events::Events;
+
+use super::act::{Because, Kind, step};
+use super::metrics::KeeperMetrics;
+use super::node::Observed;
+use super::vrrp::{Vrrp, word};
+use crate::api::http::VrrpState;
+
+/// Failures in a row before an Event: a controller that is replaced fails once or twice.
+const EVENT_AFTER: u32 = 3;
+
+/// Reports acts.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// Name of the Node.
+    pub node: String,
+    /// Virtual router ID.
+    pub vrid: u8,
+    /// Queue of Events.
+    pub events: Events,
+    /// Metrics.
+    pub metrics: KeeperMetrics,
+    /// `/statusz`.
+    pub status: Status,
+}
+
+impl Reporter {
+    fn done(&self, kind: Kind, because: Because) {
+        self.events.done(&step(&self.node, self.vrid, kind, because));
+    }
+
+    /// The VRRP instance has changed its state.
+    pub fn entered(&self, before: VrrpState, now: Vrrp) {
+        self.metrics.entered(now.state);
+        self.status.set("vrrp", format!("{} since {} ms", word(now.state), now.since));
+        match (before, now.state) {
+            (_, VrrpState::Master) => self.done(Kind::ChangeState(now.state), Because::Promoted),
+            (VrrpState::Master, state) => self.done(Kind::ChangeState(state), Because::Demoted),
+            (before, state) => {
+                tracing::info!(
+                    vrid = self.vrid,
+                    before = word(before),
+                    "the VRRP instance is {}",
+                    word(state)
+                );
+            }
+        }
+    }
+
+    /// The node's state has changed. While keepalived adds VIPs, it changes many times.
+    pub fn observed(&self, before: Option<&Observed>, observed: &Observed) {
+        let Observed { vips, node_ip, tun_mac } = observed;
+        self.metrics.vips(vips.len());
+        let tun_mac = tun_mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
+        let identity = |observed: &Observed| (observed.node_ip, observed.tun_mac);
+        if before.is_none_or(|before| identity(before) != identity(observed)) {
+            tracing::info!(vips = vips.len(), %node_ip, tun_mac, "the node has changed");
+        } else {
+            tracing::debug!(vips = vips.len(), "the VIPs on the node have changed");
+        }
+        self.status.set("node", format!("{node_ip}, tunnel MAC {tun_mac}, {} VIPs", vips.len()));
+    }
+
+    /// Addresses were removed.
+    pub fn stripped(&self, count: usize, because: Because) {
+        self.metrics.stripped(count);
+        self.done(Kind::StripVips(count), because);
+    }
+
+    /// keepalived is restarted.
+    pub fn restarted(&self, because: Because, reason: &'static str) {
+        self.metrics.restarted(reason);
+        self.done(Kind::RestartKeepalived, because);
+    }
+
+    /// The controller has confirmed a state, so long after its change.
+    pub fn notified(&self, after: Duration) {
+        self.metrics.notified(after);
+        self.status.set("notification", format!("confirmed after {after:?}"));
+        self.done(Kind::NotifyController, Because::GatewayConfirmed);
+    }
+
+    /// A notification failed, the `failures`-th time in a row.
+    pub fn not_notified(&self, failures: u32, error: &super::notify::Error) {
+        self.metrics.notification_failed();
+        self.status.set("notification", format!("failed {failures} times: {error}"));
+        if failures == EVENT_AFTER {
+            let step = step(&self.node, self.vrid, Kind::NotifyController, Because::GatewayUnconfirmed);
+            self.events.failed(&step, error);
+        } else {
+            tracing::warn!(failures, "notifying the controller failed: {error}");
+        }
+    }
+
+    /// Whether the entry of the store hosts is there.
+    pub fn registered(&self, registered: bool) {
+        self.metrics.registered(registered);
+        self.status.set("registered", registered.to_string());
+    }
+}

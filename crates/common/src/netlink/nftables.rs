@@ -1,0 +1,66 @@
+//! nf_tables over netlink (linux/netfilter/nf_tables.h): messages, and batches that the kernel executes atomically.
+
+use super::error::Error;
+use super::message::{FLAG_ACK, Message};
+use super::socket::Socket;
+
+/// The family of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// NFPROTO_INET: IPv4 and IPv6.
+    Inet,
+    /// NFPROTO_IPV4.
+    Ipv4,
+    /// NFPROTO_IPV6.
+    Ipv6,
+}
+
+impl Family {
+    /// nfgen_family.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Inet => 1,
+            Self::Ipv4 => 2,
+            Self::Ipv6 => 10,
+        }
+    }
+}
+
+/// nf_tables' subsystem of nfnetlink, NFNL_SUBSYS_NFTABLES.
+const SUBSYSTEM: u16 = 10;
+
+/// A message of nf_tables about a table of `family`; `kind` is NFT_MSG_*.
+#[must_use]
+pub fn message(family: Family, kind: u16, flags: u16) -> Message {
+    // struct nfgenmsg: family, version, resource.
+    Message::new(SUBSYSTEM << 8 | kind, flags, &[family.number(), 0, 0, 0])
+}
+
+/// `messages` between NFNL_MSG_BATCH_BEGIN and NFNL_MSG_BATCH_END: they are executed atomically.
+#[must_use]
+pub fn batch(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
+    let [high, low] = SUBSYSTEM.to_be_bytes();
+    let edge = |kind| Message::new(kind, 0, &[0, 0, high, low]);
+    [edge(0x10)].into_iter().chain(messages).chain([edge(0x11)]).collect()
+}
+
+/// Sends `messages` as a batch.
+///
+/// # Errors
+/// The kernel refused the batch, and changed nothing: the position of the first refused message, or none for the batch itself.
+/// Without the kernel's reply ([`Error::NoReply`]), the batch may have been executed.
+pub fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Option<usize>, Error)> {
+    // After the last acknowledgement, all messages are processed.
+    if let Some(last) = messages.pop() {
+        messages.push(last.with_flags(FLAG_ACK));
+    }
+    let replies = socket.transaction(&batch(messages)).map_err(|error| (None, error))?;
+    for (place, reply) in replies.into_iter().enumerate() {
+        if let Some(refusal) = reply {
+            // The batch's begin is before the first.
+            return Err((place.checked_sub(1), Error::Refused(refusal)));
+        }
+    }
+    Ok(())
+}

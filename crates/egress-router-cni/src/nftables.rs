@@ -1,0 +1,176 @@
+//! nf_tables over netlink: one complete table of family inet in one atomic batch (linux/netfilter/nf_tables.h).
+//!
+//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`expression`]s; [`observed`] is an existing one,
+//! and [`difference`] compares the two.
+
+pub mod comment;
+pub mod difference;
+pub mod expression;
+pub mod observed;
+pub mod rule;
+pub mod ruleset;
+pub mod set;
+
+use common::netlink::Error;
+use common::netlink::nftables::commit;
+use common::netlink::socket::{Protocol, Socket};
+
+use crate::cni::{self, ToCni};
+use difference::Observed;
+use ruleset::{Subject, message};
+
+pub use rule::Rule;
+pub use ruleset::{Chain, Ruleset};
+pub use set::Set;
+
+/// The chain, without a hook, whose rules' comments contain the record.
+pub const RECORD: &str = "record";
+
+/// NFT_SET_ELEM_INTERVAL_END.
+const INTERVAL_END: u32 = 1;
+
+/// Creates the table with its content, atomically.
+///
+/// # Errors
+/// Code 100: the object that the kernel refused, with its message; also if a table with this name exists.
+pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error> {
+    let (subjects, messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
+    commit(socket, messages).map_err(|(place, error)| {
+        // Without the kernel's reply, the table may exist.
+        if !matches!(error, Error::Refused(_)) {
+            let _ = delete(socket, &ruleset.table);
+        }
+        let subject = place.and_then(|place| subjects.get(place)).unwrap_or(&Subject::Batch);
+        error.to_cni(format!("nf_tables: cannot install the table {}: {subject}", ruleset.table))
+    })
+}
+
+/// Deletes the table with its content. A missing table is not an error.
+///
+/// # Errors
+/// Code 100, with the kernel's message.
+pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
+    // NFT_MSG_DELTABLE: NFTA_TABLE_NAME.
+    let mut request = message(2, 0);
+    request.string(1, table);
+    match commit(socket, vec![request]) {
+        Err((_, error)) if !error.is(&[libc::ENOENT]) => {
+            Err(error.to_cni(format!("nf_tables: cannot delete the table {table}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The names of the tables that begin with `prefix`.
+///
+/// # Errors
+/// Code 100, with the kernel's message.
+pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Error> {
+    // NFT_MSG_GETTABLE.
+    let tables = socket.dump(&message(1, 0), |_, payload| {
+        observed::Table::read(payload).map(|table| Some(table.name).filter(|name| name.starts_with(prefix)))
+    });
+    tables.map_err(|error| {
+        let why = if lacking(&error) {
+            ": the kernel has no nf_tables, the module nf_tables is missing"
+        } else {
+            ""
+        };
+        error.to_cni(format!("nf_tables: cannot list the tables{why}"))
+    })
+}
+
+/// The lines in the table's chain [`RECORD`]. None if there is no such table.
+///
+/// # Errors
+/// Code 100, with the kernel's message.
+pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni::Error> {
+    // NFT_MSG_GETRULE: NFTA_RULE_TABLE, NFTA_RULE_CHAIN.
+    let mut request = message(7, 0);
+    request.string(1, table).string(2, RECORD);
+    let rules = socket.dump(&request, |_, payload| {
+        observed::Rule::read(payload)
+            .map(|rule| (rule.table == table && rule.chain == RECORD).then_some(rule.comment))
+    });
+    let comments = match rules {
+        Err(error) if error.is(&[libc::ENOENT]) => Vec::new(),
+        rules => {
+            rules.map_err(|error| error.to_cni(format!("nf_tables: cannot read the rules of {table}")))?
+        }
+    };
+    Ok(comment::joined(comments))
+}
+
+/// The differences between the existing table and `ruleset`, one sentence for each; empty if they are equal.
+///
+/// # Errors
+/// Code 100, with the kernel's message.
+pub fn differences(socket: &mut Socket, ruleset: &Ruleset) -> Result<Vec<String>, cni::Error> {
+    let found = find(socket, &ruleset.table);
+    let found =
+        found.map_err(|error| error.to_cni(format!("nf_tables: cannot read the table {}", ruleset.table)))?;
+    Ok(difference::differences(ruleset, &found))
+}
+
+/// Reads the table `name` completely.
+fn find(socket: &mut Socket, name: &str) -> Result<Observed, Error> {
+    // NFT_MSG_GETTABLE: NFTA_TABLE_NAME.
+    let mut request = message(1, 0);
+    request.string(1, name);
+    let table = match socket.ask(&request, |_, payload| observed::Table::read(payload)) {
+        Err(error) if error.is(&[libc::ENOENT]) => return Ok(Observed::default()),
+        table => Some(table?),
+    };
+    // NFT_MSG_GETCHAIN. Kernels before 6.4 do not filter by table.
+    let mut request = message(4, 0);
+    request.string(1, name);
+    let chains = socket.dump(&request, |_, payload| {
+        observed::Chain::read(payload).map(|chain| (chain.table == name).then_some(chain))
+    })?;
+    // NFT_MSG_GETRULE.
+    let mut request = message(7, 0);
+    request.string(1, name);
+    let rules = socket.dump(&request, |_, payload| {
+        observed::Rule::read(payload).map(|rule| (rule.table == name).then_some(rule))
+    })?;
+    // NFT_MSG_GETSET.
+    let mut request = message(10, 0);
+    request.string(1, name);
+    let sets = socket.dump(&request, |_, payload| {
+        observed::Set::read(payload).map(|set| (set.table == name).then_some(set))
+    })?;
+    let sets = sets.into_iter().map(|set| {
+        // NFT_MSG_GETSETELEM: NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET.
+        let mut request = message(13, 0);
+        request.string(1, name).string(2, &set.name);
+        let elements = socket.dump(&request, |_, payload| observed::Element::read_all(payload).map(Some))?;
+        Ok((set, elements.concat()))
+    });
+    Ok(Observed { table, chains, rules, sets: sets.collect::<Result<_, Error>>()? })
+}
+
+/// Whether the kernel has nf_tables. True if this is unknown.
+#[must_use]
+pub fn known() -> bool {
+    let asked = Socket::open(Protocol::Netfilter)
+        // NFT_MSG_GETGEN.
+        .and_then(|mut socket| socket.ask(&message(16, 0), |_, _| Ok(())));
+    !asked.is_err_and(|error| lacking(&error))
+}
+
+/// The error of a kernel without nf_tables: no such sockets, or no such subsystem of nfnetlink (nfnetlink_rcv_msg in
+/// linux/net/netfilter/nfnetlink.c).
+fn lacking(error: &Error) -> bool {
+    error.is(&[libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT, libc::EINVAL, libc::EOPNOTSUPP])
+}
+
+/// Requests the ruleset's generation, to test whether the kernel has nf_tables.
+///
+/// # Errors
+/// Code 100, with the kernel's message.
+pub fn generation(socket: &mut Socket) -> Result<(), cni::Error> {
+    // NFT_MSG_GETGEN.
+    socket
+        .ask(&message(16, 0), |_, _| Ok(()))
+        .map_err(|error| error.to_cni("nf_tables: cannot read the generation of the ruleset"))
+}
