@@ -10,8 +10,9 @@ export KUBERNETES ?= 1.36
 
 # A C compiler for ring and the linker; setpriv and unshare of util-linux keep children from outliving their parents.
 BUILD_PACKAGES := gcc libc6-dev make util-linux
-# musl-tools: static programs; the CA bundle goes into the images. Users choose the engine themselves, and the tests use buildah.
-IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
+# musl-tools: static programs; the CA bundle goes into the images; binutils: the libraries of Debian's programs in cgw-keeper. Users
+# choose the engine themselves, and the tests use buildah.
+IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates binutils debian-archive-keyring
 # mariadb-server, mariadb-client, rabbitmq-server: database and message queue of OpenStack's services; eatmydata: neither of them
 # waits for a disk; python3-venv, python3-dev: the services are installed from PyPI, and uWSGI, which serves them, is compiled.
 OPENSTACK_PACKAGES := mariadb-server mariadb-client rabbitmq-server eatmydata openssl python3-venv python3-dev
@@ -24,8 +25,8 @@ TEST_PACKAGES := $(LAB_PACKAGES) $(OPENSTACK_PACKAGES) iptables procps strace pr
 FULL_PACKAGES := $(TEST_PACKAGES) $(IMAGE_PACKAGES) buildah runc conntrack busybox-static qemu-system-x86 qemu-system-common cpio g++
 LINT_PACKAGES := $(BUILD_PACKAGES) shellcheck
 DENY := 0.20.2
-# The crates that have an image.
-IMAGES := natgw egress-router-cni routegc deorbiter apinetlet
+# The images: one for each crate, and cgw-controller's second one.
+IMAGES := natgw egress-router-cni routegc deorbiter apinetlet cgw-controller cgw-keeper
 
 .PHONY: help
 help: ## This list
@@ -80,6 +81,15 @@ demo-cluster: ## natgw's demo on a cluster of real nodes, with packets; needs ro
 	@scripts/assets.sh cluster >/dev/null
 	cargo build --locked -p natgw -p demo
 	@"$$(scripts/target.sh)/debug/demo" natgw-cluster
+
+.PHONY: demo-cgw
+demo-cgw: ## Watch a Service's VIP as its ingress and egress address, and a gateway that is powered off, on real nodes; needs root (about 3 minutes, and two images' builds)
+	@scripts/prerequisites.sh
+	@scripts/packages.sh $(FULL_PACKAGES)
+	@scripts/assets.sh 1.36 >/dev/null
+	@scripts/assets.sh cluster >/dev/null
+	cargo build --locked -p cgw-controller -p demo
+	@"$$(scripts/target.sh)/debug/demo" cgw
 
 .PHONY: check
 check: build-packages ## Format, clippy, and the tests of the crates (3 minutes once compiled; no root, downloads only crates)
@@ -159,7 +169,9 @@ generate: ## Write the generated files again: the command line in docs/, the sch
 	cargo build --locked --workspace --exclude demo --exclude bench --bins --examples
 	@set -eo pipefail; programs=$$(scripts/target.sh)/debug; for crate in natgw routegc deorbiter apinetlet; do \
 	  "$$programs/$$crate" --help | scripts/without-environment.sh >docs/$$crate-help.txt; \
-	done; "$$programs/examples/crds" manifests
+	done; for role in controller keeper keeper-guard agent ctl; do \
+	  echo "\$$ cgw $$role --help"; "$$programs/cgw" $$role --help; echo; \
+	done | scripts/without-environment.sh >docs/cgw-help.txt; "$$programs/examples/crds" manifests
 
 .PHONY: bench
 bench: bench-work-queue bench-natgw bench-egress-router bench-routegc bench-apinetlet bench-deorbiter ## Measure the programs as users get them and print tables (half an hour, plus the release builds)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# images.sh CRATE: makes CRATE's container image, perimeter.dev/CRATE:VERSION, from a static release build. Leaves it
+# images.sh IMAGE: makes a container image, perimeter.dev/IMAGE:VERSION, from a static release build. IMAGE is the name of a crate, or
+# cgw-keeper: cgw-controller's program with keepalived, Open vSwitch's tools and iptables of Debian (keeper-root.sh). Leaves it
 # in an engine's store and as an OCI archive in cargo's target folder, and prints the archive's path; all else goes to
 # standard error. Does nothing when nothing has changed.
 #
@@ -11,17 +12,20 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
-# The size of the download in bytes, with compressed layers: a goal of the project.
-readonly LARGEST=12000000
+# The size of the download in bytes, with compressed layers: a goal of the project. The larger one has Debian's programs.
+readonly LARGEST=12000000 LARGEST_KEEPER=24000000
 
 say() { printf 'images: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-[[ $# == 1 && $1 != -* ]] || die "usage: images.sh CRATE"
-readonly crate=$1
+[[ $# == 1 && $1 != -* ]] || die "usage: images.sh IMAGE"
+readonly name=$1
+crate=$name
+[[ $name != cgw-keeper ]] || crate=cgw-controller
+readonly crate
 program=$(scripts/program.sh "$crate")
 readonly program
-grep -q "^FROM base AS $crate\$" images/Containerfile || die "images/Containerfile has no stage for $crate"
+grep -q "^FROM base AS $name\$" images/Containerfile || die "images/Containerfile has no stage for $name"
 [[ -r $CA_BUNDLE ]] || die "no CA bundle at $CA_BUNDLE (Debian: ca-certificates)"
 
 machine=$(uname -m)
@@ -44,16 +48,16 @@ description=$(sed -n 's/^description = "\(.*\)"$/\1/p' "crates/$crate/Cargo.toml
 revision=$(git rev-parse HEAD 2>/dev/null) || revision=${PERIMETER_REVISION:-unknown}
 [[ -z $(git status --porcelain --untracked-files=no 2>/dev/null) ]] || revision+=-dirty
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-readonly description revision epoch image=perimeter.dev/$crate:$version
+readonly description revision epoch image=perimeter.dev/$name:$version
 
-say "$crate $version for linux/$arch"
+say "$name $version for linux/$arch"
 static=$(scripts/static.sh "$crate" "$cpu")
 
 # The context: all files of the image.
 suffix=
 [[ $arch == "$native" ]] || suffix=-$arch
 readonly work=$target/images suffix
-readonly archive=$work/$crate$suffix.tar context=$work/$crate$suffix.context stamp=$work/$crate$suffix.stamp
+readonly archive=$work/$name$suffix.tar context=$work/$name$suffix.context stamp=$work/$name$suffix.stamp
 mkdir -p "$work"
 exec {lock}>"$work/.lock"
 flock "$lock"
@@ -63,12 +67,17 @@ install -m 755 "$static" "$context/$arch/$program"
 install -m 644 LICENSE "$CA_BUNDLE" "$context"
 mkdir "$context/links"
 [[ $crate != apinetlet ]] || ln -s apinetlet "$context/links/manager"
+mkdir "$context/root"
+if [[ $name == cgw-keeper ]]; then
+  debian=$(scripts/keeper-root.sh "$arch")
+  cp -R --no-dereference --preserve=mode,links "$debian/." "$context/root"
+fi
 # Some engines keep the files' own time.
 find "$context" -exec touch --no-dereference --date="@$epoch" {} +
 unpacked=$(find "$context" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
 
 build_arguments=(--platform "linux/$arch" --file images/Containerfile --tag "$image"
-  --build-arg "CRATE=$crate" --build-arg "BIN=$program" --build-arg "TARGETARCH=$arch" --build-arg "DESCRIPTION=$description"
+  --build-arg "CRATE=$name" --build-arg "BIN=$program" --build-arg "TARGETARCH=$arch" --build-arg "DESCRIPTION=$description"
   --build-arg "VERSION=$version" --build-arg "REVISION=$revision")
 
 # *_works: whether the engine responds, which a command line without its daemon does not. *_has: whether it has the image.
@@ -95,7 +104,7 @@ buildah_build() { # FOLDER
 }
 
 key() { # ENGINE: a hash of everything that the archive depends on
-  { find "$context" -type f -exec sha256sum {} + | sort && cat images/Containerfile scripts/images.sh &&
+  { find "$context" -type f -exec sha256sum {} + | sort && find "$context" -type l -printf '%P %l\n' | sort && cat images/Containerfile scripts/images.sh &&
     printf '%s\n' "$1" "$epoch" "${build_arguments[@]}"; } | sha256sum
 }
 
@@ -111,7 +120,7 @@ for engine in "${engines[@]}"; do
     made=$engine
     break
   fi
-  layout=$(mktemp -d "$work/$crate.layout.XXXXXX")
+  layout=$(mktemp -d "$work/$name.layout.XXXXXX")
   trap 'rm -rf "$layout"' EXIT
   if ! "${engine}_build" "$layout" >&2; then tried+=("$engine failed"); rm -rf "$layout"; continue; fi
   # Sorted names, and no time or owner of this machine, so that the archive has the same bytes too.
@@ -127,5 +136,7 @@ done
 
 packed=$(stat -c %s "$archive")
 say "$image in $made's store: $(awk -v p="$packed" -v u="$unpacked" 'BEGIN { printf "%.2f MB to download, %.2f MB unpacked", p / 1e6, u / 1e6 }')"
-((packed <= LARGEST)) || die "$archive is larger than the $LARGEST bytes that are allowed"
+largest=$LARGEST
+[[ $name != cgw-keeper ]] || largest=$LARGEST_KEEPER
+((packed <= largest)) || die "$archive is larger than the $largest bytes that are allowed"
 echo "$archive"

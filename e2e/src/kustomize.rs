@@ -26,7 +26,7 @@ pub fn kubectl() -> Result<Command> {
 /// A user's overlay.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay<'a> {
-    /// The bases: folders of `manifests`.
+    /// The controllers: folders of `manifests`, with all their bases.
     pub controllers: Vec<&'a str>,
     /// Folders of `manifests/components`: `ha/natgw`, `otlp`.
     pub components: Vec<&'a str>,
@@ -50,7 +50,8 @@ impl Overlay<'_> {
             let below = path.strip_prefix("/").unwrap_or(&path).to_owned();
             PathBuf::from("../".repeat(depth)).join(below)
         };
-        let resources: Vec<PathBuf> = self.controllers.iter().map(|name| of(manifests.join(name))).collect();
+        let bases = self.controllers.iter().flat_map(|name| bases(name));
+        let resources: Vec<PathBuf> = bases.map(|base| of(manifests.join(base))).collect();
         let components: Vec<PathBuf> =
             self.components.iter().map(|name| of(manifests.join("components").join(name))).collect();
         // JSON is YAML.
@@ -69,6 +70,13 @@ impl Overlay<'_> {
         std::fs::write(overlay.path().join("kustomization.yaml"), kustomization.to_string())?;
         Ok(overlay)
     }
+}
+
+/// The bases of a controller: a folder of `manifests`, and those below it that are installed with it.
+#[must_use]
+pub fn bases(controller: &str) -> Vec<String> {
+    let below: &[&str] = if controller == "cgw-controller" { &["/keeper", "/agent"] } else { &[] };
+    std::iter::once("").chain(below.iter().copied()).map(|folder| format!("{controller}{folder}")).collect()
 }
 
 /// An overlay of one controller with these components.

@@ -214,6 +214,13 @@ fn a_network_policy_admits_metrics_dns_and_the_apis_that_the_controller_calls() 
         let opened: Vec<i64> = opened.iter().map(|port| port["port"].as_i64().unwrap()).collect();
         assert_eq!(opened, ports);
     }
+    let objects =
+        render(kustomize::overlay("cgw-controller", &["networkpolicy/cgw-controller"]).unwrap().path());
+    let spec = &only(&objects, "NetworkPolicy")["spec"];
+    assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
+    assert_eq!(spec["ingress"][1], json!({"ports": [{"port": "api", "protocol": "TCP"}]}));
+    let status = json!({"ports": [{"port": 63001, "endPort": 63255, "protocol": "TCP"}]});
+    assert!(spec["egress"].as_array().unwrap().contains(&status), "the controller polls the keepers");
     let component = "networkpolicy/egress-router-cni";
     let objects = render(kustomize::overlay("egress-router-cni", &[component]).unwrap().path());
     let spec = &only(&objects, "NetworkPolicy")["spec"];

@@ -4,6 +4,7 @@
 mod alerts;
 mod apinetlet;
 mod cases;
+mod cgw;
 mod component;
 mod deorbiter;
 mod metrics;
@@ -20,7 +21,7 @@ use std::process::{Command, Output, Stdio};
 use component::Component;
 
 /// Controllers with a folder in manifests/components/monitoring. A new one needs a scrape here.
-const CONTROLLERS: [&str; 4] = ["apinetlet", "deorbiter", "natgw", "routegc"];
+const CONTROLLERS: [&str; 5] = ["apinetlet", "cgw-controller", "deorbiter", "natgw", "routegc"];
 
 /// Runs a program of the assets to its end.
 fn run(program: &Path, args: &[&str], input: &str) -> Output {

@@ -36,6 +36,7 @@ use common::config::ConfigError;
 use common::controller::Controller;
 use common::runtime::Runtime;
 use common::server::{Builder, ClientCertificates, Tls, TlsFiles, TokenAuthentication};
+use ::http::HeaderName;
 use kube::Api;
 
 use self::bindings::Bindings;
@@ -98,7 +99,8 @@ async fn run(runtime: Runtime, args: args::Args) -> anyhow::Result<()> {
     // This is the only `set`.
     let _set = queue.set(controller.queue());
 
-    let authentication = TokenAuthentication::new(runtime.client.clone(), vec![names::AUDIENCE.to_owned()]);
+    let authentication = TokenAuthentication::new(runtime.client.clone(), vec![names::AUDIENCE.to_owned()])
+        .or_header(HeaderName::from_static(names::TOKEN_HEADER));
     let address = args.api.api_address;
     let server = Builder::new("api", http::LIMITS)
         .tls(tls, &runtime.metrics)?

@@ -36,3 +36,14 @@ pub const GATEWAY_LABEL: &str = "cgw-controller.perimeter.dev/gateway";
 
 /// Audience of the tokens that callers send to the controller.
 pub const AUDIENCE: &str = "cgw-controller.perimeter.dev";
+
+/// Header with `Bearer <token>`, in place of `Authorization`, which the API server removes from a request that it proxies to the
+/// controller's Service.
+pub const TOKEN_HEADER: &str = "cgw-authorization";
+
+/// Default name of the controller's Service, in the namespace of the program.
+pub const SERVICE: &str = "cgw-controller";
+/// Name of the port of the HTTP API in the controller's Service.
+pub const API_PORT: &str = "api";
+/// Default name of the ServiceAccount that an administrator's calls use.
+pub const ADMIN_ACCOUNT: &str = "cgw-admin";

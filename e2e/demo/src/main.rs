@@ -1,5 +1,5 @@
 //! Shows a controller at work: `demo natgw`, `demo natgw-cluster`, `demo egress-router`, `demo routegc`, `demo deorbiter`,
-//! `demo apinetlet`.
+//! `demo apinetlet`, `demo cgw`.
 //!
 //! ```text
 //!   natgw          on a real control plane, with simulated Nodes and a simulated Hetzner Cloud
@@ -8,11 +8,13 @@
 //!   routegc        an orphaned route on a real Neutron
 //!   deorbiter      a cluster's clean-up on a real OpenStack
 //!   apinetlet      a tenant's network, on the real API servers of ironcore and ironcore-net
+//!   cgw            a Service's VIP as its ingress and egress address, on real nodes, with packets
 //!   tenant         what the two on OpenStack share: custom resource, credentials, program
 //!   screen         output
 //! ```
 
 mod apinetlet;
+mod cgw;
 mod deorbiter;
 mod egress_router;
 mod natgw;
@@ -75,6 +77,11 @@ enum Demo {
     /// Starts the API servers and controllers of ironcore and ironcore-net at one control plane. A network with a load balancer, a NAT
     /// gateway, a public address and a policy is created, gets interfaces, and is deleted.
     Apinetlet,
+    /// A Service's VIP is the address of its clients and of its pods, on real nodes; needs root (about three minutes)
+    ///
+    /// Starts a cluster of three nodes (kubelet, containerd, kube-proxy) without Docker, and installs controller, keeper and agent with
+    /// `kubectl apply -k`. A pod leaves with the VIP, is reached by it, and the gateway that carries it is powered off.
+    Cgw(Options),
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -82,7 +89,7 @@ struct Options {
     /// Wait for Enter between the chapters
     #[arg(long)]
     pause: bool,
-    /// At the end, keep the cluster, the cloud and natgw running until Ctrl-C, and show how to reach them
+    /// At the end, keep the cluster and its programs running until Ctrl-C, and show how to reach them
     #[arg(long)]
     keep: bool,
 }
@@ -130,6 +137,7 @@ fn run(demo: Demo, screen: &Screen) -> Result<()> {
                     Demo::Routegc => routegc::run(screen).await,
                     Demo::Deorbiter => deorbiter::run(screen).await,
                     Demo::Apinetlet => apinetlet::run(screen).await,
+                    Demo::Cgw(options) => cgw::run(screen, options).await,
                     Demo::EgressRouter => Ok(()),
                 }
             } => shown,

@@ -1,9 +1,9 @@
-//! The network namespace of a machine. Sockets that are created in it can be used from any thread.
+//! The network namespace of a machine or a pod. Sockets that are created in it can be used from any thread.
 
 use std::fs::File;
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::sched::{CloneFlags, setns};
 
 /// The network namespace of a machine since its last boot.
@@ -16,6 +16,23 @@ impl Network {
     pub(super) fn of(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/ns/net");
         Ok(Self { file: File::open(&path).with_context(|| format!("{path}: the machine does not run"))? })
+    }
+
+    /// The network of a running pod of any cluster of this machine, by its UID: the processes of a pod are in a cgroup of that name.
+    ///
+    /// # Errors
+    /// No process of the pod runs.
+    pub fn of_pod(uid: &str) -> Result<Self> {
+        let group = format!("pod{uid}");
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+            // A process may have ended since it was listed.
+            let groups = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+            if let (Some(pid), true) = (pid, groups.contains(&group)) {
+                return Self::of(pid);
+            }
+        }
+        bail!("no process of pod {uid} runs")
     }
 
     /// Runs `act` in it, in a new thread, because a namespace belongs to a thread.

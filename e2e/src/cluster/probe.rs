@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::Machine;
 use super::internet::{ECHO, HOST};
+use super::{Machine, Network};
 
 /// Interval of requests, which is the resolution of an interruption.
 const EVERY: Duration = Duration::from_millis(20);
@@ -39,9 +39,17 @@ impl Prober {
     /// # Errors
     /// The machine does not run.
     pub fn start(machine: &Machine) -> Result<Self> {
+        Self::start_in(&machine.network()?)
+    }
+
+    /// From that network.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start_in(network: &Network) -> Result<Self> {
         let (probes, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (sink, stopped) = (Arc::clone(&probes), Arc::clone(&stop));
-        machine.network()?.spawn(move || {
+        network.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 let at = Instant::now();
                 let probe = Probe { at, seen: ask().unwrap_or_default() };

@@ -13,7 +13,7 @@ use e2e::kustomize::{self, Overlay, manifests};
 use serde_json::{Value, json};
 
 /// The controllers and their components: all that `manifests` has, as a test compares.
-const CONTROLLERS: [(&str, &[&str]); 5] = [
+const CONTROLLERS: [(&str, &[&str]); 6] = [
     (
         "apinetlet",
         &[
@@ -24,6 +24,10 @@ const CONTROLLERS: [(&str, &[&str]); 5] = [
             "apinetlet-kubeconfig",
             "apinetlet-onmetal",
         ],
+    ),
+    (
+        "cgw-controller",
+        &["ha/cgw-controller", "networkpolicy/cgw-controller", "monitoring/cgw-controller", "otlp"],
     ),
     (
         "deorbiter",
@@ -260,10 +264,46 @@ fn leases_config_maps_and_secrets_in_roles_keep_their_names() {
                     ("apinetlet", "leases") => Flavor::Ironcore.names().lease,
                     ("apinetlet", "configmaps") => CONFIG_MAP,
                     ("apinetlet", _) => "apinet-kubeconfig",
+                    ("cgw-controller", kind) => {
+                        follows_prefix(kind, &rule["resourceNames"], rendering);
+                        continue;
+                    }
                     (_, "leases") => controller,
                     _ => "cloud-config",
                 };
                 assert_eq!(rule["resourceNames"], json!([expected]), "{}", rendering.title());
+            }
+        }
+    }
+}
+
+/// Objects of the manifests themselves: a prefix changes their names in Roles too.
+fn follows_prefix(kind: &str, names: &Value, rendering: &Rendering) {
+    let expected = match kind {
+        "services" => "cgw-hosts",
+        "serviceaccounts/token" => "cgw-admin",
+        other => panic!("{other}: {}", rendering.title()),
+    };
+    let prefix = rendering.overlay.name_prefix.unwrap_or_default();
+    assert_eq!(names, &json!([format!("{prefix}{expected}")]), "{}", rendering.title());
+}
+
+/// Names of objects in variables of cgw-controller's containers are names of objects of the same overlay.
+#[test]
+fn variables_with_names_of_objects_follow_the_prefix() {
+    for rendering in rendered() {
+        let title = rendering.title();
+        for (_, workload) in rendering.workloads().filter(|(name, _)| *name == "cgw-controller") {
+            let namespace = &workload["metadata"]["namespace"];
+            for container in workload["spec"]["template"]["spec"]["containers"].as_array().unwrap() {
+                for variable in container["env"].as_array().into_iter().flatten() {
+                    let kind = match variable["name"].as_str().unwrap() {
+                        "PERIMETER_KEEPER_SERVICE_ACCOUNT" => "ServiceAccount",
+                        name if name.ends_with("_SERVICE") => "Service",
+                        _ => continue,
+                    };
+                    assert!(rendering.has(kind, namespace, &variable["value"]), "{variable}: {title}");
+                }
             }
         }
     }
@@ -292,6 +332,10 @@ fn every_selector_matches_the_pods_of_its_own_controller_only() {
         for object in &rendering.objects {
             let spec = &object["spec"];
             match object["kind"].as_str().unwrap() {
+                // A store of cgw-controller has no pods.
+                "Service" if spec.get("selector").is_none() => {
+                    assert_eq!(spec["clusterIP"], "None", "{title}")
+                }
                 "Service" => check(object, &spec["selector"]),
                 "NetworkPolicy" => check(object, &spec["podSelector"]["matchLabels"]),
                 "PodDisruptionBudget" | "PodMonitor" | "DaemonSet" => {
@@ -319,9 +363,10 @@ fn every_object_and_pod_has_the_recommended_labels() {
             let title = rendering.title();
             let name = label("name").unwrap_or_else(|| panic!("{what}: {title}"));
             assert!(rendering.overlay.controllers.contains(&name) || name == "perimeter", "{what}: {title}");
-            let component = match name {
-                "perimeter" => "namespace",
-                "egress-router-cni" => "installer",
+            let component = match (name, label("component")) {
+                ("perimeter", _) => "namespace",
+                ("egress-router-cni", _) => "installer",
+                ("cgw-controller", Some(role @ ("keeper" | "agent"))) => role,
                 _ => "controller",
             };
             for (key, expected) in [

@@ -13,8 +13,16 @@ pub type Series = (&'static str, &'static str);
 /// A case: its name, the series that change, and the times with exactly the alerts that fire then.
 pub type Case = (&'static str, Vec<Series>, Vec<(&'static str, Vec<&'static str>)>);
 
-/// The series of a pod of the controller.
+/// The series of a pod of the controller. A name that begins with labels of a target (`{job="cgw-agent",node="n1"}up`) has that target.
 fn series(controller: &str, name: &str, values: &str) -> Value {
+    if let Some((target, metric)) = name.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+        let target = format!("namespace=\"{controller}\",{target}");
+        let name = match metric.split_once('{') {
+            Some((metric, labels)) => format!("{metric}{{{target},{labels}"),
+            None => format!("{metric}{{{target}}}"),
+        };
+        return json!({ "series": name, "values": values });
+    }
     let target = format!("job=\"{controller}\",namespace=\"{controller}\",pod=\"leader\"");
     let name = match name.split_once('{') {
         Some((name, labels)) => format!("{name}{{{target},{labels}"),

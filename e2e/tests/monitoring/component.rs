@@ -33,6 +33,10 @@ impl Component {
         kustomize::only(&self.objects, kind).unwrap()
     }
 
+    pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+
     fn groups(&self) -> &Value {
         &self.only("PrometheusRule")["spec"]["groups"]
     }

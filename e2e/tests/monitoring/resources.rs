@@ -60,6 +60,10 @@ async fn a_cluster_with_prometheus_operator_accepts_everything_and_no_misspelt_f
 fn the_pod_monitor_finds_the_pods_and_their_port() {
     for controller in CONTROLLERS {
         let component = Component::of(controller);
+        if controller == "cgw-controller" {
+            // It has a PodMonitor for each role.
+            continue;
+        }
         let (monitor, deployment) = (component.only("PodMonitor"), component.only("Deployment"));
         assert_eq!(monitor["metadata"]["namespace"], deployment["metadata"]["namespace"]);
         let pod = &deployment["spec"]["template"];
@@ -75,5 +79,28 @@ fn the_pod_monitor_finds_the_pods_and_their_port() {
         assert_eq!(endpoints[0]["path"], "/metrics");
         let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
         assert!(ports.iter().any(|port| port["name"] == endpoints[0]["port"]), "{ports:?}");
+    }
+}
+
+#[test]
+fn each_role_of_cgw_controller_has_a_pod_monitor_with_a_job_of_its_own() {
+    let component = Component::of("cgw-controller");
+    for role in ["controller", "keeper", "agent"] {
+        let monitor = component
+            .of_kind("PodMonitor")
+            .find(|one| one["metadata"]["name"] == format!("cgw-{role}"))
+            .unwrap();
+        let spec = &monitor["spec"];
+        let labels = &spec["selector"]["matchLabels"];
+        assert_eq!(labels["app.kubernetes.io/component"], role);
+        let endpoint = &spec["podMetricsEndpoints"][0];
+        assert_eq!((&endpoint["port"], &endpoint["path"]), (&"admin".into(), &"/metrics".into()));
+        let job = endpoint["relabelings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["targetLabel"] == "job")
+            .unwrap();
+        assert_eq!(job["replacement"], format!("cgw-{role}"));
     }
 }

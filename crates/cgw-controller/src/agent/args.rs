@@ -135,9 +135,6 @@ pub struct OvsArgs {
     /// Layout of the flow tables, by the first release of openshift-sdn that has it [default: 3.7]
     #[arg(long, env = "PERIMETER_OVS_PROFILE", value_enum, value_name = "RELEASE")]
     pub ovs_profile: Option<OvsProfile>,
-    /// Port of the bridge to the kernel's network [default: tun0]
-    #[arg(long, env = "PERIMETER_TUNNEL_DEVICE", value_name = "NAME")]
-    pub tunnel_device: Option<String>,
     /// Program that translates a VIP to a pod's address [default: own]
     #[arg(long, env = "PERIMETER_DNAT", value_enum, value_name = "PROGRAM")]
     pub dnat: Option<Dnat>,
@@ -172,12 +169,6 @@ impl OvsArgs {
         self.bridge.as_deref().unwrap_or("br0")
     }
 
-    /// Port of the bridge to the kernel's network.
-    #[must_use]
-    pub fn tunnel_device(&self) -> &str {
-        self.tunnel_device.as_deref().unwrap_or("tun0")
-    }
-
     /// Layout of the flow tables.
     #[must_use]
     pub fn profile(&self) -> OvsProfile {
@@ -191,8 +182,8 @@ impl OvsArgs {
     }
 
     fn is_given(&self) -> bool {
-        let OvsArgs { bridge, ovs_profile, tunnel_device, dnat } = self;
-        bridge.is_some() || ovs_profile.is_some() || tunnel_device.is_some() || dnat.is_some()
+        let OvsArgs { bridge, ovs_profile, dnat } = self;
+        bridge.is_some() || ovs_profile.is_some() || dnat.is_some()
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Config {
     pub arrived: u32,
     /// Bit of a connection's mark: its original direction left through the device.
     pub left: u32,
+    /// MTU of the device in bytes. None: 50 less than that of the node's interface.
+    pub mtu: Option<u32>,
     /// Priority of the first policy rule; the VIPs' is the next one. Between the tables local (0) and main (32766).
     pub rule_priority: u32,
 }
@@ -60,6 +62,7 @@ impl Default for Config {
             mark_mask: 0x3fff,
             arrived: 0x1000_0000,
             left: 0x2000_0000,
+            mtu: None,
             rule_priority: 9900,
         }
     }

@@ -11,7 +11,11 @@ use std::{
     time::Duration,
 };
 
-use http::{StatusCode, header::AUTHORIZATION, request};
+use http::{
+    StatusCode,
+    header::{AUTHORIZATION, HeaderName},
+    request,
+};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
     authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
@@ -38,6 +42,8 @@ type Token = [u8; 32];
 pub struct TokenAuthentication {
     client: Client,
     audiences: Vec<String>,
+    /// Read where a request has no `Authorization`.
+    second: Option<HeaderName>,
     reviews_access: bool,
     users: Reviews<Token, Result<UserInfo, Refusal>>,
     access: Reviews<(Token, String, String), Result<(), Refusal>>,
@@ -54,7 +60,15 @@ impl TokenAuthentication {
     #[must_use]
     pub fn new(client: Client, audiences: Vec<String>) -> TokenAuthentication {
         let (users, access) = (Reviews::default(), Reviews::default());
-        TokenAuthentication { client, audiences, reviews_access: false, users, access }
+        TokenAuthentication { client, audiences, second: None, reviews_access: false, users, access }
+    }
+
+    /// Also reads the token from this header. The API server removes `Authorization` from a request that it proxies to a
+    /// Service, so a client that comes through it needs another one.
+    #[must_use]
+    pub fn or_header(mut self, header: HeaderName) -> TokenAuthentication {
+        self.second = Some(header);
+        self
     }
 
     /// Admits a user only if RBAC permits the request: the method in lower case as the verb, the path as a nonResourceURL.
@@ -66,7 +80,9 @@ impl TokenAuthentication {
 
     /// The user of a request.
     pub(super) async fn user(&self, head: &request::Parts) -> Result<UserInfo, Refusal> {
-        let token = bearer(head)
+        let second = || self.second.as_ref().and_then(|header| bearer(head, header));
+        let token = bearer(head, &AUTHORIZATION)
+            .or_else(second)
             .ok_or_else(|| Refusal::new(StatusCode::UNAUTHORIZED, "a bearer token is required"))?;
         let digest: Token = Sha256::digest(token).into();
         let user = match self.users.get(&digest) {
@@ -140,8 +156,8 @@ impl TokenAuthentication {
     }
 }
 
-fn bearer(head: &request::Parts) -> Option<&str> {
-    let (scheme, token) = head.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+fn bearer<'a>(head: &'a request::Parts, header: &HeaderName) -> Option<&'a str> {
+    let (scheme, token) = head.headers.get(header)?.to_str().ok()?.split_once(' ')?;
     Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
 }
 
@@ -213,7 +229,7 @@ mod tests {
                 request = request.header(AUTHORIZATION, header);
             }
             let (head, ()) = request.body(()).unwrap().into_parts();
-            bearer(&head).map(str::to_owned)
+            bearer(&head, &AUTHORIZATION).map(str::to_owned)
         };
         assert_eq!(token(Some("Bearer a.b")), Some("a.b".to_owned()));
         assert_eq!(token(Some("bearer a.b")), Some("a.b".to_owned()));

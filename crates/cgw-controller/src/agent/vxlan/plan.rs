@@ -169,7 +169,7 @@ pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel 
         port: config.port,
         local: node.ip,
         mac: mac_of(node.ip),
-        mtu: underlay.mtu.saturating_sub(HEADERS),
+        mtu: config.mtu.unwrap_or_else(|| underlay.mtu.saturating_sub(HEADERS)),
     };
     // A gateway sends to every node. Other nodes send to candidates only.
     let peers = datapath.peers.iter().filter(|(_, peer)| node.candidate || peer.candidate);

@@ -1,0 +1,176 @@
+//! How `cgw ctl` reaches the controller.
+//!
+//! * Without an URL: through the API server's proxy to the controller's Service, which works wherever kubectl works. The API
+//!   server authenticates the administrator and removes the header `Authorization`. A token of the ServiceAccount `cgw-admin`,
+//!   only for the controller and for ten minutes, is requested from the API server and sent in [`names::TOKEN_HEADER`]. The API server does
+//!   not verify the controller's certificate.
+//! * With an URL: directly, and the certificate is verified. The controller's own container sets URL, CA and token, so that
+//!   `kubectl exec deployment/cgw-controller -- /cgw ctl list` needs no flag and no permission for tokens or proxies.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use common::cluster::error_chain;
+use common::config::ConfigError;
+use common::runtime::Runtime;
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{Api, Client, Config, api::PostParams, client::Body};
+
+use super::args::ControllerArgs;
+use super::call::Call;
+use crate::names;
+
+/// The shortest life of a token that the API server issues.
+const TOKEN_SECONDS: i64 = 600;
+
+/// The controller asks all keepers within its own deadline, and writes up to a thousand Services.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// More than ten thousand bindings have.
+const LARGEST_BODY: usize = 16 * 1024 * 1024;
+
+/// A way to the controller.
+pub struct Connection {
+    client: Client,
+    /// Before the path of a call.
+    prefix: String,
+    /// Authentication, where the client has none of its own.
+    token: Option<(&'static str, HeaderValue)>,
+}
+
+/// A complete response.
+pub struct Response {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Connection {
+    /// Reads files, and requests a token where none is given.
+    ///
+    /// # Errors
+    /// A file cannot be used, or no token is issued.
+    pub async fn open(args: &ControllerArgs, runtime: &Runtime) -> anyhow::Result<Connection> {
+        let Some(url) = &args.controller_url else {
+            let prefix = proxy_path(&args.controller_namespace, &args.controller_service);
+            let token = requested(args, &runtime.client).await?;
+            return Ok(Connection {
+                client: runtime.client.clone(),
+                prefix,
+                token: Some((names::TOKEN_HEADER, token)),
+            });
+        };
+        let mut config = Config::new(url.clone());
+        config.default_retry = false;
+        config.read_timeout = Some(TIMEOUT);
+        config.root_cert_file.clone_from(&args.controller_ca);
+        let token = match &args.token_file {
+            Some(file) => from_file(file)?,
+            None => requested(args, &runtime.client).await?,
+        };
+        let client = Client::try_from(config)
+            .map_err(|error| ConfigError(format!("the client for {url}: {}", error_chain(&error))))?;
+        Ok(Connection { client, prefix: String::new(), token: Some((header::AUTHORIZATION.as_str(), token)) })
+    }
+
+    /// Sends the call.
+    ///
+    /// # Errors
+    /// There is no complete response.
+    pub async fn send(&self, call: &Call) -> anyhow::Result<Response> {
+        let mut request =
+            Request::builder().method(call.method.clone()).uri(format!("{}{}", self.prefix, call.path));
+        if let Some((name, token)) = &self.token {
+            request = request.header(*name, token);
+        }
+        let body = match &call.body {
+            None => Vec::new(),
+            Some(body) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                serde_json::to_vec(body)?
+            }
+        };
+        let request = request.body(Body::from(body))?;
+        let exchange = async {
+            let response =
+                self.client.send(request).await.map_err(|error| anyhow::anyhow!(error_chain(&error)))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), LARGEST_BODY).collect().await;
+            let body = body.map_err(|error| anyhow::anyhow!("the response: {error}"))?.to_bytes();
+            Ok(Response { status, body })
+        };
+        let failed = || format!("{} {} at the controller failed", call.method, call.path);
+        tokio::time::timeout(TIMEOUT, exchange)
+            .await
+            .map_err(|_| anyhow::anyhow!("no response within {} s", TIMEOUT.as_secs()))
+            .and_then(|result: anyhow::Result<Response>| result)
+            .with_context(failed)
+    }
+}
+
+/// The Service's path at the API server; `https:` makes the API server connect with TLS.
+fn proxy_path(namespace: &str, service: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/services/https:{service}:{}/proxy", names::API_PORT)
+}
+
+async fn requested(args: &ControllerArgs, client: &Client) -> anyhow::Result<HeaderValue> {
+    let ControllerArgs { controller_namespace: namespace, admin_account: account, .. } = args;
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            audiences: vec![names::AUDIENCE.to_owned()],
+            expiration_seconds: Some(TOKEN_SECONDS),
+            bound_object_ref: None,
+        },
+        ..TokenRequest::default()
+    };
+    let failed = || format!("requesting a token of ServiceAccount {namespace}/{account} failed");
+    let response = Api::<ServiceAccount>::namespaced(client.clone(), namespace)
+        .create_token_request(account, &PostParams::default(), &request)
+        .await
+        .map_err(|error| anyhow::anyhow!(error_chain(&error)))
+        .with_context(failed)?;
+    let token = response.status.map(|status| status.token).unwrap_or_default();
+    bearer(&token).with_context(failed)
+}
+
+fn from_file(file: &PathBuf) -> anyhow::Result<HeaderValue> {
+    let wrong =
+        |error: &dyn std::fmt::Display| ConfigError(format!("--token-file {}: {error}", file.display()));
+    let token = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    Ok(bearer(token.trim()).map_err(|error| wrong(&error))?)
+}
+
+/// The token never gets into a message.
+fn bearer(token: &str) -> anyhow::Result<HeaderValue> {
+    ensure!(!token.is_empty(), "the token is empty");
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| anyhow::anyhow!("the token is no text of one line"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proxys_path_names_service_and_port() {
+        let path = "/api/v1/namespaces/edge/services/https:cgw-controller:api/proxy";
+        assert_eq!(proxy_path("edge", "cgw-controller"), path);
+    }
+
+    #[test]
+    fn a_token_is_one_line_and_is_not_shown() {
+        assert!(bearer("").is_err());
+        let error = bearer("secret\nx").unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
+        assert!(!format!("{:?}", bearer("secret").unwrap()).contains("secret"));
+    }
+}

@@ -1,0 +1,207 @@
+//! `demo cgw`: a Service's VIP as its ingress and egress address on real nodes, with clients that poll both ways.
+
+mod environment;
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use e2e::cluster::{Cluster, HOST, Probe, Prober, SEGMENT_GATEWAY};
+
+use crate::Options;
+use crate::screen::Screen;
+use environment::{Environment, GATEWAYS, NAMESPACE, Pod, WORKER};
+
+/// The VIPs of Service `a` and of Service `b`, in the network of the gateways' second interface.
+const VIPS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 50, 201), Ipv4Addr::new(198, 18, 50, 202)];
+/// When Kubernetes marks a silent Node as NotReady.
+const GRACE: Duration = Duration::from_secs(8);
+/// Longer than any step takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// A person does not notice a shorter time.
+const POLL: Duration = Duration::from_millis(50);
+
+pub(crate) async fn run(screen: &Screen, options: Options) -> Result<()> {
+    screen.title("1/5 ── Three machines, and a network outside");
+    screen.say(
+        "Each node is a set of namespaces with its own root directory, kubelet, containerd and kube-proxy. All of them have a \
+         second interface, eth1, in a network that reaches the outside. node-1 and node-2 are the gateways.",
+    );
+    let cluster = Cluster::builder().nodes(3).grace(GRACE).start();
+    let cluster = screen.progress("Starting a cluster of three nodes", cluster).await?;
+    let environment = Environment::on(cluster).await?;
+    let demo = Demo { screen, pause: options.pause, environment };
+    demo.install().await?;
+    let pods = demo.bind().await?;
+    demo.fail_over(&pods).await?;
+    demo.unbind(&pods).await?;
+    screen.title("What you have seen");
+    screen.say(
+        "One address for both directions of a Service, from the images and manifests that users get, on kubelets, with packets that a \
+         host outside received. Only the machines' hardware was simulated.",
+    );
+    if options.keep {
+        demo.keep().await?;
+    }
+    Ok(())
+}
+
+struct Demo<'a> {
+    screen: &'a Screen,
+    pause: bool,
+    environment: Environment,
+}
+
+impl Demo<'_> {
+    async fn install(&self) -> Result<()> {
+        self.chapter("2/5 ── kubectl apply -k: controller, keeper, agent").await;
+        let images = self.environment.give_images();
+        self.screen.progress("Building the images", images).await?;
+        for name in GATEWAYS {
+            self.kubectl(&format!("label node {name} {}=", cgw_controller::names::GATEWAY_LABEL)).await?;
+        }
+        self.screen.command("cat router-51/keeper.yaml");
+        self.screen.output(&self.environment.write_overlay(VIPS)?);
+        self.screen.command(
+            "kubectl apply -k .   # manifests/cgw-controller, agent, router-51, and the certificate",
+        );
+        self.environment.apply().await?;
+        let master = self.master(None).await?;
+        self.screen.success("keepalived has a MASTER", &master);
+        self.kubectl(&format!("-n {NAMESPACE} get pods -o wide")).await
+    }
+
+    async fn bind(&self) -> Result<[Pod; 2]> {
+        self.chapter("3/5 ── One address for both directions").await;
+        let [vip, other] = VIPS;
+        self.screen.say(&format!(
+            "Services a and b have one pod each. Pod a runs on {WORKER}, which has no route to the outside: no packet of it leaves the cluster yet.",
+        ));
+        let pods = self.environment.pods().await?;
+        let [a, _] = &pods;
+        ensure!(a.source(HOST).await?.is_none(), "pod a reaches the outside before it is bound");
+        for (address, service) in [(vip, "a"), (other, "b")] {
+            self.ctl(&format!("bind {address} demo {service}")).await?;
+        }
+        self.ctl("list").await?;
+        let since = Instant::now();
+        let prober = Prober::start_in(&a.network()?)?;
+        prober.wait(Some(vip), since, TIMEOUT).await?;
+        self.screen.success("egress: a host outside sees pod a as", &vip.to_string());
+        let client = poll("the VIP responds", async || self.environment.client_of(vip).await).await?;
+        ensure!(client == SEGMENT_GATEWAY, "ingress: pod a sees its client as {client}");
+        self.screen.success("ingress: through the VIP, pod a sees its client as", &client.to_string());
+        let seen = poll("the hairpin", async || a.client_of(other).await).await?;
+        ensure!(seen == vip, "hairpin: pod b sees pod a as {seen}");
+        self.screen.success("hairpin: through b's VIP, pod b sees pod a as", &seen.to_string());
+        drop(prober);
+        self.screen.command(&format!("cgw ctl trace {} -n demo", a.name));
+        self.screen.output(&self.environment.trace(&a.name).await?);
+        Ok(pods)
+    }
+
+    async fn fail_over(&self, [a, _]: &[Pod; 2]) -> Result<()> {
+        self.chapter("4/5 ── The gateway is powered off").await;
+        let master = self.master(None).await?;
+        let egress = Prober::start_in(&a.network()?)?;
+        let ingress = self.environment.probe_ingress(VIPS[0])?;
+        let begun = Instant::now();
+        egress.wait(Some(VIPS[0]), begun, TIMEOUT).await?;
+        poll("an ingress probe", async || Ok(ingress.last().filter(|probe| probe.seen.is_some()))).await?;
+        let since = Instant::now();
+        self.screen.command(&format!("e2e/cluster/machine.sh stop {master}"));
+        self.environment.cluster.machine(&master).stop().await?;
+        let next = self.master(Some(&master)).await?;
+        self.screen.event(since.elapsed(), "keeper", &format!("{next} is MASTER"));
+        let interrupted = first_lost(&egress, since).await?;
+        let back = egress.wait(Some(VIPS[0]), interrupted, TIMEOUT).await?;
+        let (gap, lost) = egress.gap_before(&back);
+        self.screen.success("Egress is back", &format!("{:.2} s gap, {lost} lost", gap.as_secs_f64()));
+        let (gap, lost) = ingress.longest_gap(since, TIMEOUT).await?;
+        self.screen.success("Ingress is back", &format!("{:.2} s gap, {lost} lost", gap.as_secs_f64()));
+        let wrong =
+            egress.probes().iter().filter(|probe| probe.seen.is_some_and(|seen| seen != VIPS[0])).count();
+        self.screen.fact("packets with a wrong source", &wrong.to_string());
+        ensure!(wrong == 0, "{wrong} packets left with another source than the VIP");
+        Ok(())
+    }
+
+    async fn unbind(&self, [a, _]: &[Pod; 2]) -> Result<()> {
+        self.chapter("5/5 ── The binding ends").await;
+        let [vip, other] = VIPS;
+        for (address, service) in [(vip, "a"), (other, "b")] {
+            self.ctl(&format!("unbind {address} demo {service}")).await?;
+        }
+        poll("pod a no longer leaves with the VIP", async || {
+            Ok((a.source(HOST).await? != Some(vip)).then_some(()))
+        })
+        .await?;
+        self.screen.command(&format!("cgw ctl trace {} -n demo", a.name));
+        self.screen.output(&self.environment.trace(&a.name).await?);
+        Ok(())
+    }
+
+    async fn keep(&self) -> Result<()> {
+        let cluster = &self.environment.cluster;
+        self.screen.title("The cluster is yours until Ctrl-C");
+        self.screen.line(&format!("  export KUBECONFIG={}", cluster.kubeconfig().display()));
+        self.screen.line(&format!("  export PATH={}:$PATH", cluster.programs().display()));
+        self.screen.gap();
+        std::future::pending().await
+    }
+
+    async fn chapter(&self, title: &str) {
+        if self.pause {
+            self.screen.pause().await;
+        }
+        self.screen.title(title);
+    }
+
+    async fn kubectl(&self, command: &str) -> Result<()> {
+        self.screen.command(&format!("kubectl {command}"));
+        let output = self.environment.cluster.kubectl(&command.split(' ').collect::<Vec<_>>()).await?;
+        self.screen.output(&output);
+        Ok(())
+    }
+
+    /// `cgw ctl` in the controller's container, as docs/cgw-controller.md describes it.
+    async fn ctl(&self, command: &str) -> Result<()> {
+        self.kubectl(&format!("-n {NAMESPACE} exec deployment/cgw-controller -- /cgw ctl {command}")).await
+    }
+
+    /// The node that is MASTER, once it is another one than `previous`.
+    async fn master(&self, previous: Option<&str>) -> Result<String> {
+        poll("a MASTER", async || {
+            let masters = self.environment.masters()?;
+            Ok(masters.into_iter().find(|name| Some(name.as_str()) != previous))
+        })
+        .await
+    }
+}
+
+/// Waits for the first lost request after `since`, or for two seconds without one: a fail-over may lose none.
+async fn first_lost(prober: &Prober, since: Instant) -> Result<Instant> {
+    const WITHOUT: Duration = Duration::from_secs(2);
+    while since.elapsed() < WITHOUT {
+        let lost = |probe: &Probe| probe.at >= since && probe.seen.is_none();
+        if let Some(probe) = prober.probes().into_iter().find(lost) {
+            return Ok(probe.at);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(since)
+}
+
+/// Polls until there is a value.
+async fn poll<T>(what: &str, get: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(value) = get().await.with_context(|| what.to_owned())? {
+            return Ok(value);
+        }
+        if Instant::now() >= end {
+            bail!("timed out after {TIMEOUT:?}: {what}");
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
