@@ -312,7 +312,7 @@ mod tests {
         let networks: Vec<String> = args.own.cluster_cidr.iter().map(ToString::to_string).collect();
         assert_eq!(networks, ["10.244.0.0/16", "10.245.0.1/32"]);
         assert_eq!((args.vxlan.port(), args.vxlan.id(), args.vxlan.marks()), (4790, 0x0063_6777, 0x3fff));
-        assert_eq!((args.ovs.bridge(), args.ovs.tunnel_device()), ("br0", "tun0"));
+        assert_eq!(args.ovs.bridge(), "br0");
         assert_eq!((args.ovs.profile(), args.ovs.dnat()), (OvsProfile::V3_7, Dnat::Own));
         assert_eq!(args.own.resync_period, Duration::from_secs(10));
         assert_eq!(args.config("cgw").mac_rule, MacRule::Derived);

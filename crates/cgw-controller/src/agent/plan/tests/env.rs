@@ -120,7 +120,7 @@ pub fn bind(owner: &str, tun_id: u32) -> Bind {
         Some((namespace, service)) => Owner::Service { namespace: namespace.into(), service: service.into() },
         None => Owner::Namespace { namespace: owner.into() },
     };
-    Bind { v: Bind::VERSION, owner, tun_id: TunId::new(tun_id).unwrap() }
+    Bind { v: Bind::VERSION, owner, tun_id: TunId::new(tun_id).unwrap(), unbinding: false }
 }
 
 /// The cluster, from which the snapshot of any node is taken.
