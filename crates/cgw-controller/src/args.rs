@@ -18,6 +18,7 @@ pub struct Args {
 
 /// A role, or a command.
 #[derive(Subcommand, Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one value in a process")]
 pub enum Role {
     #[allow(missing_docs)]
     Controller(controller::args::Args),

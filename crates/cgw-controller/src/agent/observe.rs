@@ -186,6 +186,9 @@ fn slice_changed(inventory: &mut Inventory, change: &Change<kinds::EndpointSlice
 }
 
 #[cfg(test)]
+mod scale;
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

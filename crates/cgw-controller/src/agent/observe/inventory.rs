@@ -27,9 +27,12 @@ pub struct Inventory {
     slices: HashMap<ObjectKey, BTreeMap<Box<str>, Arc<Slice>>>,
     pods: HashMap<ObjectKey, Arc<Pod>>,
     /// By namespace, then by labels: a selector is compared with each set of labels once, not with each pod.
-    by_labels: HashMap<Box<str>, HashMap<Arc<Labels>, Vec<Arc<Pod>>>>,
-    by_node: HashMap<Arc<str>, HashMap<ObjectKey, Arc<Pod>>>,
+    by_labels: HashMap<Box<str>, Groups>,
+    by_node: HashMap<Arc<str>, Vec<Arc<Pod>>>,
 }
+
+/// The pods of a namespace by their labels.
+type Groups = HashMap<Arc<Labels>, Vec<Arc<Pod>>>;
 
 /// How soon a change has to be planned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,7 +161,7 @@ impl Inventory {
             group.push(Arc::clone(&pod));
         }
         if let Some(node) = self.by_node.get_mut(&pod.node) {
-            node.insert(pod.key.clone(), Arc::clone(&pod));
+            node.push(Arc::clone(&pod));
         }
         self.pods.insert(pod.key.clone(), Arc::clone(&pod));
         pod
@@ -168,9 +171,7 @@ impl Inventory {
         self.pods.remove(&pod.key);
         if let Entry::Occupied(mut namespace) = self.by_labels.entry(pod.key.namespace().into()) {
             if let Some(group) = namespace.get_mut().get_mut(&pod.labels) {
-                if let Some(at) = group.iter().position(|one| Arc::ptr_eq(one, pod)) {
-                    group.swap_remove(at);
-                }
+                take(group, pod);
                 if group.is_empty() {
                     namespace.get_mut().remove(&pod.labels);
                 }
@@ -180,7 +181,7 @@ impl Inventory {
             }
         }
         if let Some(node) = self.by_node.get_mut(&pod.node) {
-            node.remove(&pod.key);
+            take(node, pod);
             if node.is_empty() {
                 self.by_node.remove(&pod.node);
             }
@@ -216,7 +217,7 @@ impl Inventory {
             nodes: self.nodes.values().cloned().collect(),
             store: self.store.clone(),
             services: self.services.iter().map(carrier).collect(),
-            local_pods: self.by_node.get(node).into_iter().flat_map(HashMap::values).cloned().collect(),
+            local_pods: self.by_node.get(node).into_iter().flatten().cloned().collect(),
         }
     }
 
@@ -230,6 +231,12 @@ impl Inventory {
     #[must_use]
     pub fn service(&self, key: &ObjectKey) -> Option<&Arc<Service>> {
         self.services.get(key)
+    }
+}
+
+fn take(pods: &mut Vec<Arc<Pod>>, pod: &Arc<Pod>) {
+    if let Some(at) = pods.iter().position(|one| Arc::ptr_eq(one, pod)) {
+        pods.swap_remove(at);
     }
 }
 
