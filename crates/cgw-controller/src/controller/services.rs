@@ -184,7 +184,7 @@ impl Services {
     /// records and the master; its Services are not read.
     pub async fn refresh(&self, snapshot: &Snapshot, cause: &Cause, budget: &EventBudget) -> Updated {
         let is_stale = |service: &Arc<Service>| {
-            self.tenant(service).is_some_and(|tenant| !plan::refresh(snapshot, &tenant).is_empty())
+            self.tenant(service).is_some_and(|tenant| plan::refresh(snapshot, &tenant).is_some())
         };
         let stale = self.carriers(snapshot.vip).into_iter().filter(is_stale);
         let results = join_all(stale.map(async |service| {
@@ -223,26 +223,21 @@ impl Services {
             true => self.runtime.events.clone(),
             false => self.runtime.events.warnings_only(),
         };
-        let (mut service, mut conflicts, mut is_written) = (service, 0, false);
+        let (mut service, mut conflicts) = (service, 0);
         loop {
-            let writes =
-                self.tenant(&service).map(|tenant| plan::refresh(snapshot, &tenant)).unwrap_or_default();
-            let Some(write) = writes.first() else { return (name.to_string(), Ok(is_written)) };
-            match self.write(write, cause, &service, &events).await {
-                Ok(()) => is_written = true,
+            let write = self.tenant(&service).and_then(|tenant| plan::refresh(snapshot, &tenant));
+            let Some(write) = write else { return (name.to_string(), Ok(false)) };
+            match self.write(&write, cause, &service, &events).await {
+                Ok(()) => return (name.to_string(), Ok(true)),
                 Err(Error::Conflict(what)) if conflicts >= CONFLICTS => {
                     return (name.to_string(), Err(Error::Conflicts { what, times: conflicts }));
                 }
                 Err(Error::Conflict(_)) => conflicts += 1,
                 Err(error) => return (name.to_string(), Err(error)),
             }
-            // One write is the rule: the annotations. A second one is the ingress.
-            if writes.len() == 1 && conflicts == 0 {
-                return (name.to_string(), Ok(is_written));
-            }
             service = match self.read(&name).await {
                 Ok(Some(service)) => Arc::new(service),
-                Ok(None) => return (name.to_string(), Ok(is_written)),
+                Ok(None) => return (name.to_string(), Ok(false)),
                 Err(error) => return (name.to_string(), Err(error)),
             };
         }
