@@ -17,6 +17,8 @@ pub struct Args {
 }
 
 /// A role, or a command.
+// A process makes one.
+#[allow(clippy::large_enum_variant)]
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
     #[allow(missing_docs)]
