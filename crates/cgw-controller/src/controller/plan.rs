@@ -264,7 +264,7 @@ fn carry(bind: &Bind, snapshot: &Snapshot, tenant: &Tenant) -> Vec<Write> {
         carried: desired,
         is_new,
     });
-    let publish = (!tenant.publication.shows(vip, &tenant.listed)).then(|| Write::Publish {
+    let publish = (!tenant.publication.shows(vip, &tenant.listed)).then_some(Write::Publish {
         vip,
         service,
         uid,

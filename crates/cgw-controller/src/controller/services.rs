@@ -161,8 +161,7 @@ impl Services {
         let api = self.api(&name.namespace);
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let writing = self.cache.writing();
-        let (mut patch, is_status) = body(write, observed, self.ingress);
-        patch["metadata"]["resourceVersion"] = observed.metadata.resource_version.clone().into();
+        let (patch, is_status) = body(write, observed, self.ingress);
         let patch = Patch::Merge(&patch);
         let written = match is_status {
             true => api.patch_status(&name.name, &params, &patch).await,
@@ -253,12 +252,12 @@ impl Services {
 /// The merge patch, and whether it is one of the status.
 fn body(write: &Write, observed: &Service, settings: IngressSettings) -> (Value, bool) {
     let publication = observed.tenant(settings).map_or(Publication::None, |tenant| tenant.publication);
-    let ours = write.vip().address();
+    let (ours, version) = (write.vip().address(), &observed.metadata.resource_version);
+    let annotated = |annotations: Value| json!({ "metadata": { "resourceVersion": version, "annotations": annotations } });
+    let unchanged = || json!({ "metadata": { "resourceVersion": version } });
     match write {
-        Write::Carry { carried, .. } => {
-            (json!({ "metadata": { "annotations": carried.annotations() } }), false)
-        }
-        Write::Release { .. } => (json!({ "metadata": { "annotations": Carried::unbound() } }), false),
+        Write::Carry { carried, .. } => (annotated(json!(carried.annotations())), false),
+        Write::Release { .. } => (annotated(json!(Carried::unbound())), false),
         Write::Publish { .. } | Write::Retract { .. } => {
             let is_added = matches!(write, Write::Publish { .. });
             match publication {
@@ -267,7 +266,10 @@ fn body(write: &Write, observed: &Service, settings: IngressSettings) -> (Value,
                     let mut ips: Vec<String> =
                         observed.spec.external_ips.iter().filter(|ip| !is_ours(ip)).cloned().collect();
                     ips.extend(is_added.then(|| ours.to_string()));
-                    (json!({ "metadata": {}, "spec": { "externalIPs": ips } }), false)
+                    (
+                        json!({ "metadata": { "resourceVersion": version }, "spec": { "externalIPs": ips } }),
+                        false,
+                    )
                 }
                 Publication::Status(mode) => {
                     let is_ours = |entry: &Value| {
@@ -278,13 +280,16 @@ fn body(write: &Write, observed: &Service, settings: IngressSettings) -> (Value,
                     let mut ingress: Vec<Value> =
                         ingress.iter().filter(|entry| !is_ours(entry)).cloned().collect();
                     ingress.extend(is_added.then(|| json!({ "ip": ours, "ipMode": mode })));
-                    (json!({ "metadata": {}, "status": { "loadBalancer": { "ingress": ingress } } }), true)
+                    (
+                        json!({ "metadata": { "resourceVersion": version }, "status": { "loadBalancer": { "ingress": ingress } } }),
+                        true,
+                    )
                 }
                 // The type has changed since the plan was made: the patch changes nothing, and the state is read again.
-                Publication::None => (json!({ "metadata": {} }), false),
+                Publication::None => (unchanged(), false),
             }
         }
-        Write::Record { .. } | Write::Erase { .. } => (json!({ "metadata": {} }), false),
+        Write::Record { .. } | Write::Erase { .. } => (unchanged(), false),
     }
 }
 
