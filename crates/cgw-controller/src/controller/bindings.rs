@@ -175,7 +175,7 @@ impl Bindings {
     /// The state that a repair needs: records from the API server, and the Services of the record's namespace, too.
     ///
     /// # Errors
-    /// The API server cannot be used.
+    /// The API server cannot be used; [`Error::Conflict`] if the record changed meanwhile.
     pub async fn observe_repair(&self, vip: Vip) -> Result<Observed, Error> {
         let records = Arc::new(self.stores.read_records(vip).await?);
         let owner = records.binds.get(&vip).map(|bind| bind.owner.clone());
@@ -195,6 +195,11 @@ impl Bindings {
                 services.extend(read.map(|one| (one.key().to_string(), Arc::new(one))));
             }
             None => {}
+        }
+        // A bind writes the record first, and an unbind removes it last: a Service without a record is one only if the record was
+        // absent after the Service was read.
+        if self.stores.read_records(vip).await?.binds.get(&vip) != records.binds.get(&vip) {
+            return Err(Error::Conflict(format!("the record of VIP {vip}")));
         }
         Ok(self.observed(vip, records, services.into_values(), owner.as_ref()))
     }

@@ -198,3 +198,61 @@ fn replied(updated: &Updated, ignored: usize, unknown: &[String]) -> Reply {
     }
     Reply { code, message }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Epoch, TunMac};
+
+    fn host(ip: &str, node: &str) -> Host {
+        let vips = vec!["10.9.0.1-10.9.0.9".parse().unwrap()];
+        let (ip, node, boot) = (ip.parse().unwrap(), node.to_owned(), String::new());
+        Host { v: 1, ip, port: 63051, node, vrid: 51, vips, boot }
+    }
+
+    fn sender(address: &str, node: Option<&str>) -> Sender {
+        let node = node.map(str::to_owned);
+        Sender { user: String::new(), address: address.parse().unwrap(), node }
+    }
+
+    fn notify(node_ip: &str) -> MasterNotify {
+        let (node_ip, tun_mac) = (node_ip.parse().unwrap(), TunMac::new([2, 0, 0, 0, 0, 1]).unwrap());
+        MasterNotify { vips: Vec::new(), node_ip, tun_mac, vrid: None, node: None, since: None }
+    }
+
+    #[test]
+    fn a_sender_is_registered_by_its_address_or_by_the_node_of_its_token() {
+        let hosts = [host("10.0.0.21", "g1"), host("10.0.0.22", "g2")];
+        let vip = "10.9.0.5".parse().unwrap();
+        for (sender, node_ip, expected) in [
+            (sender("10.0.0.21", None), "10.0.0.21", true),
+            (sender("::ffff:10.0.0.21", None), "10.0.0.21", true),
+            (sender("10.244.0.0", Some("g1")), "10.0.0.21", true),
+            // For the other keeper.
+            (sender("10.0.0.21", None), "10.0.0.22", false),
+            (sender("10.244.0.0", Some("g1")), "10.0.0.22", false),
+            (sender("10.244.0.0", None), "10.0.0.21", false),
+            (sender("10.244.0.0", Some("other")), "10.0.0.21", false),
+        ] {
+            assert_eq!(registered(&hosts, &sender, &notify(node_ip), vip), expected, "{sender:?} {node_ip}");
+        }
+        let sender = sender("10.0.0.21", None);
+        assert!(!registered(&hosts, &sender, &notify("10.0.0.21"), "10.9.0.10".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_newer_master_is_in_force_without_a_poll() {
+        let of = |last: u8, epoch| {
+            let notify = notify(&format!("10.0.0.{last}"));
+            Master {
+                gateway: Gateway { node_ip: notify.node_ip, tun_mac: notify.tun_mac },
+                epoch: Epoch(epoch),
+            }
+        };
+        assert_eq!(in_force(None, of(1, 5)), Some(of(1, 5)));
+        assert_eq!(in_force(Some(of(2, 4)), of(1, 5)), Some(of(1, 5)));
+        assert_eq!(in_force(Some(of(2, 6)), of(1, 5)), None);
+        // The epoch of the same gateway may have been raised.
+        assert_eq!(in_force(Some(of(1, 6)), of(1, 5)), Some(of(1, 6)));
+    }
+}

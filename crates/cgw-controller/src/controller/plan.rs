@@ -157,6 +157,12 @@ pub struct Progress {
     pub unbinding: Option<TunId>,
     /// It removed the annotations.
     pub released: bool,
+    /// It added the VIP where Kubernetes shows it.
+    pub published: bool,
+    /// A conflict left open whether it wrote the annotations.
+    pub may_have_joined: bool,
+    /// A conflict left open whether it removed the annotations.
+    pub may_have_released: bool,
 }
 
 impl Progress {
@@ -167,6 +173,7 @@ impl Progress {
             Write::Record { bind, .. } => self.recorded = Some(bind.tun_id),
             Write::Carry { is_new: true, .. } => self.joined = true,
             Write::Release { .. } => self.released = true,
+            Write::Publish { .. } => self.published = true,
             Write::Erase { bind, .. } => self.unbinding = Some(bind.tun_id),
             _ => {}
         }
@@ -175,9 +182,13 @@ impl Progress {
     /// Adds a write that was refused because its precondition was not met. It may have been executed: where a response is lost, the
     /// client repeats the request, and its own first write is the conflict.
     pub fn add_conflict(&mut self, write: &Write) {
-        // A record that is not the observed one is read again.
-        if !matches!(write, Write::Record { bind, .. } if !bind.unbinding) {
-            self.add(write);
+        match write {
+            Write::Carry { is_new: true, .. } => self.may_have_joined = true,
+            Write::Release { .. } => self.may_have_released = true,
+            Write::Record { bind, .. } if bind.unbinding => self.add(write),
+            Write::Erase { .. } => self.add(write),
+            // A record that is not the observed one is read again.
+            _ => {}
         }
     }
 }
@@ -253,7 +264,7 @@ fn carry(bind: &Bind, snapshot: &Snapshot, tenant: &Tenant) -> Vec<Write> {
         carried: desired,
         is_new,
     });
-    let publish = (!tenant.publication.shows(vip, &tenant.listed)).then(|| Write::Publish {
+    let publish = (!tenant.publication.shows(vip, &tenant.listed)).then_some(Write::Publish {
         vip,
         service,
         uid,
@@ -273,7 +284,13 @@ fn desired(bind: &Bind, snapshot: &Snapshot, tenant: &Tenant) -> Carried {
 
 /// The annotations of a Service that carries the VIP, if the gateway in force differs from theirs.
 #[must_use]
-pub fn refresh(snapshot: &Snapshot, tenant: &Tenant) -> Vec<Write> {
+pub fn refresh(snapshot: &Snapshot, tenant: &Tenant) -> Option<Write> {
+    let writes = updates(snapshot, tenant);
+    writes.into_iter().find(|write| matches!(write, Write::Carry { .. }))
+}
+
+/// The writes of a Service that carries the VIP.
+fn updates(snapshot: &Snapshot, tenant: &Tenant) -> Vec<Write> {
     let admits = |bind: &&Bind| bind.owner.admits(&tenant.name.namespace, &tenant.name.name);
     match snapshot.record().filter(admits) {
         Some(bind) if tenant.vip == Some(snapshot.vip) => carry(bind, snapshot, tenant),

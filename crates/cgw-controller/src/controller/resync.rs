@@ -180,7 +180,10 @@ impl Resync {
     /// Finishes what a request has left.
     async fn repair(&self, vip: Vip) -> Result<(), Error> {
         for _ in 0..WRITES {
-            let observed = self.bindings.observe_repair(vip).await?;
+            let observed = match self.bindings.observe_repair(vip).await {
+                Err(Error::Conflict(_)) => continue,
+                other => other?,
+            };
             let repair = repair::repair(&observed.snapshot);
             let Some(write) = repair.delayed.first() else { return Ok(()) };
             let events = &self.bindings.runtime.events;

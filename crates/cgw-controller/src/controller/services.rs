@@ -161,8 +161,7 @@ impl Services {
         let api = self.api(&name.namespace);
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let writing = self.cache.writing();
-        let (mut patch, is_status) = body(write, observed, self.ingress);
-        patch["metadata"]["resourceVersion"] = observed.metadata.resource_version.clone().into();
+        let (patch, is_status) = body(write, observed, self.ingress);
         let patch = Patch::Merge(&patch);
         let written = match is_status {
             true => api.patch_status(&name.name, &params, &patch).await,
@@ -184,7 +183,7 @@ impl Services {
     /// records and the master; its Services are not read.
     pub async fn refresh(&self, snapshot: &Snapshot, cause: &Cause, budget: &EventBudget) -> Updated {
         let is_stale = |service: &Arc<Service>| {
-            self.tenant(service).is_some_and(|tenant| !plan::refresh(snapshot, &tenant).is_empty())
+            self.tenant(service).is_some_and(|tenant| plan::refresh(snapshot, &tenant).is_some())
         };
         let stale = self.carriers(snapshot.vip).into_iter().filter(is_stale);
         let results = join_all(stale.map(async |service| {
@@ -223,26 +222,21 @@ impl Services {
             true => self.runtime.events.clone(),
             false => self.runtime.events.warnings_only(),
         };
-        let (mut service, mut conflicts, mut is_written) = (service, 0, false);
+        let (mut service, mut conflicts) = (service, 0);
         loop {
-            let writes =
-                self.tenant(&service).map(|tenant| plan::refresh(snapshot, &tenant)).unwrap_or_default();
-            let Some(write) = writes.first() else { return (name.to_string(), Ok(is_written)) };
-            match self.write(write, cause, &service, &events).await {
-                Ok(()) => is_written = true,
+            let write = self.tenant(&service).and_then(|tenant| plan::refresh(snapshot, &tenant));
+            let Some(write) = write else { return (name.to_string(), Ok(false)) };
+            match self.write(&write, cause, &service, &events).await {
+                Ok(()) => return (name.to_string(), Ok(true)),
                 Err(Error::Conflict(what)) if conflicts >= CONFLICTS => {
                     return (name.to_string(), Err(Error::Conflicts { what, times: conflicts }));
                 }
                 Err(Error::Conflict(_)) => conflicts += 1,
                 Err(error) => return (name.to_string(), Err(error)),
             }
-            // One write is the rule: the annotations. A second one is the ingress.
-            if writes.len() == 1 && conflicts == 0 {
-                return (name.to_string(), Ok(is_written));
-            }
             service = match self.read(&name).await {
                 Ok(Some(service)) => Arc::new(service),
-                Ok(None) => return (name.to_string(), Ok(is_written)),
+                Ok(None) => return (name.to_string(), Ok(false)),
                 Err(error) => return (name.to_string(), Err(error)),
             };
         }
@@ -258,12 +252,12 @@ impl Services {
 /// The merge patch, and whether it is one of the status.
 fn body(write: &Write, observed: &Service, settings: IngressSettings) -> (Value, bool) {
     let publication = observed.tenant(settings).map_or(Publication::None, |tenant| tenant.publication);
-    let ours = write.vip().address();
+    let (ours, version) = (write.vip().address(), &observed.metadata.resource_version);
+    let annotated = |annotations: Value| json!({ "metadata": { "resourceVersion": version, "annotations": annotations } });
+    let unchanged = || json!({ "metadata": { "resourceVersion": version } });
     match write {
-        Write::Carry { carried, .. } => {
-            (json!({ "metadata": { "annotations": carried.annotations() } }), false)
-        }
-        Write::Release { .. } => (json!({ "metadata": { "annotations": Carried::unbound() } }), false),
+        Write::Carry { carried, .. } => (annotated(json!(carried.annotations())), false),
+        Write::Release { .. } => (annotated(json!(Carried::unbound())), false),
         Write::Publish { .. } | Write::Retract { .. } => {
             let is_added = matches!(write, Write::Publish { .. });
             match publication {
@@ -272,7 +266,10 @@ fn body(write: &Write, observed: &Service, settings: IngressSettings) -> (Value,
                     let mut ips: Vec<String> =
                         observed.spec.external_ips.iter().filter(|ip| !is_ours(ip)).cloned().collect();
                     ips.extend(is_added.then(|| ours.to_string()));
-                    (json!({ "metadata": {}, "spec": { "externalIPs": ips } }), false)
+                    (
+                        json!({ "metadata": { "resourceVersion": version }, "spec": { "externalIPs": ips } }),
+                        false,
+                    )
                 }
                 Publication::Status(mode) => {
                     let is_ours = |entry: &Value| {
@@ -283,13 +280,16 @@ fn body(write: &Write, observed: &Service, settings: IngressSettings) -> (Value,
                     let mut ingress: Vec<Value> =
                         ingress.iter().filter(|entry| !is_ours(entry)).cloned().collect();
                     ingress.extend(is_added.then(|| json!({ "ip": ours, "ipMode": mode })));
-                    (json!({ "metadata": {}, "status": { "loadBalancer": { "ingress": ingress } } }), true)
+                    (
+                        json!({ "metadata": { "resourceVersion": version }, "status": { "loadBalancer": { "ingress": ingress } } }),
+                        true,
+                    )
                 }
                 // The type has changed since the plan was made: the patch changes nothing, and the state is read again.
-                Publication::None => (json!({ "metadata": {} }), false),
+                Publication::None => (unchanged(), false),
             }
         }
-        Write::Record { .. } | Write::Erase { .. } => (json!({ "metadata": {} }), false),
+        Write::Record { .. } | Write::Erase { .. } => (unchanged(), false),
     }
 }
 

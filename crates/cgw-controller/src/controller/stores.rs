@@ -47,6 +47,14 @@ impl Records {
         Records { binds: Arc::new(binds), errors, version: version(service), annotations }
     }
 
+    /// The size of the store with this entry, if it would be too large. A store that is too large already may shrink.
+    fn overflow(&self, key: &str, value: &str) -> Option<usize> {
+        let now = size(&self.annotations);
+        let replaced = self.annotations.get(key).map_or(0, |old| key.len() + old.len());
+        let bytes = now - replaced + key.len() + value.len();
+        (bytes > ANNOTATIONS_MAX && bytes > now).then_some(bytes)
+    }
+
     /// Refuses a VIP whose entry cannot be read: it would be overwritten.
     fn check(&self, vip: Vip, store: String) -> Result<(), Error> {
         let key = Bind::key(vip);
@@ -200,14 +208,7 @@ impl Stores {
     pub async fn write_record(&self, vip: Vip, bind: Option<&Bind>, records: &Records) -> Result<(), Error> {
         let store = format!("{}/{}", self.namespace, self.names.binds);
         let value = bind.map(|bind| json!(bind).to_string());
-        let mut annotations = records.annotations.clone();
-        match &value {
-            Some(value) => annotations.insert(Bind::key(vip), value.clone()),
-            None => annotations.remove(&Bind::key(vip)),
-        };
-        let bytes = size(&annotations);
-        // A store that is full already can be emptied.
-        if value.is_some() && bytes > ANNOTATIONS_MAX && bytes > size(&records.annotations) {
+        if let Some(bytes) = value.as_ref().and_then(|value| records.overflow(&Bind::key(vip), value)) {
             return Err(Error::StoreFull { store, bytes });
         }
         let patch = json!({ "metadata": {
@@ -295,5 +296,74 @@ impl Stores {
         if let Err(error) = self.patch(store, json!({ "metadata": { "annotations": patch } }), what).await {
             tracing::warn!(%error, "the status servers of a VIP are not stored");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::TunId;
+    use crate::api::stores::Owner;
+
+    fn records(entries: impl IntoIterator<Item = (String, String)>) -> Records {
+        let mut service = Service::default();
+        service.metadata.annotations = Some(entries.into_iter().collect());
+        Records::of(&service)
+    }
+
+    fn bind(number: u32, unbinding: bool) -> String {
+        let owner = Owner::Namespace { namespace: "n".repeat(63) };
+        json!(Bind { v: 1, owner, tun_id: TunId::new(number).unwrap(), unbinding }).to_string()
+    }
+
+    #[test]
+    fn a_store_takes_a_thousand_bindings_and_refuses_more_than_kubernetes_allows() {
+        let vip = |number: u32| Vip::new(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()).unwrap();
+        let entry = |number: u32| (Bind::key(vip(number)), bind(number, false));
+        let mut full = Records::default();
+        let mut number = 1;
+        while full.overflow(&entry(number).0, &entry(number).1).is_none() {
+            full.annotations.extend([entry(number)]);
+            number += 1;
+        }
+        assert!(number > 1000, "{number}");
+        // A record of the same size can be replaced, and one in a store that is too large can be shortened.
+        assert_eq!(full.overflow(&Bind::key(vip(1)), &bind(7, false)), None);
+        let mut too_large = full;
+        too_large.annotations.extend((number..number + 10).map(entry));
+        assert_eq!(too_large.overflow(&Bind::key(vip(1)), "{}"), None);
+        assert!(too_large.overflow(&Bind::key(vip(1)), &bind(1, true)).is_some());
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_is_not_overwritten() {
+        let (vip, other): (Vip, Vip) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let newer = bind(1, false).replace(r#""v":1"#, r#""v":2"#);
+        let records = records([(Bind::key(vip), newer), (Bind::key(other), bind(2, false))]);
+        let error = records.check(vip, "cgw/cgw-binds".to_owned()).unwrap_err().to_string();
+        assert!(error.contains("cgw/cgw-binds") && error.contains("version 2"), "{error}");
+        assert!(records.check(other, String::new()).is_ok());
+    }
+
+    #[test]
+    fn status_servers_are_sorted_and_only_of_hosts_that_serve_the_vip() {
+        let host = |ip: &str, vips: &str| {
+            let value = json!({ "v": 1, "ip": ip, "port": 63051, "node": "g", "vrid": 51, "vips": [vips], "boot": "b" });
+            (format!("cgw-controller.perimeter.dev/host.{ip}-63051"), value.to_string())
+        };
+        let mut service = Service::default();
+        let entries = [
+            host("10.0.0.9", "10.9.0.1-10.9.0.9"),
+            host("10.0.0.10", "10.9.0.5"),
+            host("10.0.0.11", "10.8.0.1"),
+        ];
+        service.metadata.annotations = Some(entries.into_iter().collect());
+        let hosts = Hosts::of(&service);
+        let endpoints = |vip: &str| {
+            let endpoints = hosts.endpoints(vip.parse().unwrap());
+            endpoints.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(endpoints("10.9.0.5"), ["10.0.0.9:63051", "10.0.0.10:63051"]);
+        assert_eq!(endpoints("10.9.0.10"), [""; 0]);
     }
 }

@@ -54,7 +54,8 @@ fn undone(
     snapshot: &Snapshot,
     tenant: Option<&Tenant>,
 ) -> Option<Verdict> {
-    if progress.recorded.is_none() && !progress.joined {
+    let may_have_joined = progress.joined || progress.may_have_joined;
+    if progress.recorded.is_none() && !may_have_joined {
         return None;
     }
     let vip = snapshot.vip;
@@ -66,14 +67,17 @@ fn undone(
         admits && !record.unbinding && progress.recorded.is_none_or(|number| number == record.tun_id)
     });
     let carries = tenant.filter(|tenant| tenant.vip == Some(vip));
-    // A bind that has undone its write does not join again: an unbind that gave up at the same time would begin again, too.
-    if stands && !(progress.joined && progress.released && carries.is_none()) {
+    // A Service joins the binding of its namespace once: the write is not repeated where this bind has undone it, or an unbind of the
+    // Service has. Both could repeat theirs for ever. The unbind of an exclusive binding is in its record.
+    let is_exclusive = snapshot.record().is_some_and(|record| matches!(record.owner, Owner::Service { .. }));
+    let may_write = is_exclusive || !progress.joined && !progress.released;
+    if stands && (carries.is_some() || may_write) {
         return None;
     }
     if let Some((other, port)) = tenant.filter(|_| stands).and_then(|tenant| conflict(snapshot, tenant)) {
         return Some(same_port(vip, &other, &port));
     }
-    let joined = carries.filter(|_| progress.joined);
+    let joined = carries.filter(|_| may_have_joined);
     let undo = joined.map(|tenant| release(vip, tenant)).unwrap_or_default();
     Some(Verdict::new(409, format!("VIP {vip} was unbound at the same time")).after(undo))
 }
@@ -129,13 +133,17 @@ fn join(record: &Bind, progress: &Progress, snapshot: &Snapshot, tenant: &Tenant
         let erase = progress.recorded.map(|_| Write::Erase { vip, bind: record.clone() });
         return verdict.after(erase);
     }
-    let is_new = tenant.vip != Some(vip) || progress.joined;
+    let has_joined = progress.joined || progress.may_have_joined;
+    let is_new = tenant.vip != Some(vip) || has_joined;
     if let Some((other, port)) = is_new.then(|| conflict(snapshot, tenant)).flatten() {
-        let undo = if progress.joined { release(vip, tenant) } else { Vec::new() };
+        let undo = if has_joined && tenant.vip == Some(vip) { release(vip, tenant) } else { Vec::new() };
         return same_port(vip, &other, &port).after(undo);
     }
     let code = if progress.recorded.is_some() { 201 } else { 200 };
-    carried(code, record, snapshot, tenant).after(carry(record, snapshot, tenant))
+    // Once: an unbind of the Service removes it again before it removes the annotations.
+    let mut writes = carry(record, snapshot, tenant);
+    writes.retain(|write| !(progress.published && matches!(write, Write::Publish { .. })));
+    carried(code, record, snapshot, tenant).after(writes)
 }
 
 /// The response where the Service carries the VIP.

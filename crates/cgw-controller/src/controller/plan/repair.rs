@@ -3,7 +3,7 @@
 
 use common::plan::Problem;
 
-use super::{Cause, Snapshot, Tenant, Write, action, bind, carry, named, refresh, release, unbind};
+use super::{Cause, Snapshot, Tenant, Write, action, bind, carry, named, refresh, release, unbind, updates};
 use crate::api::stores::{Bind, Owner};
 
 /// The repairs of one VIP.
@@ -45,7 +45,11 @@ pub fn repair(snapshot: &Snapshot) -> Repair {
         (Owner::Namespace { .. }, false) => {}
     }
     if !record.unbinding {
-        repair.refresh = snapshot.carriers().flat_map(|tenant| refresh(snapshot, tenant)).collect();
+        repair.refresh = snapshot.carriers().filter_map(|tenant| refresh(snapshot, tenant)).collect();
+        // An unbind removes the ingress first.
+        let is_ingress = |write: &Write| matches!(write, Write::Publish { .. });
+        let updates = snapshot.carriers().flat_map(|tenant| updates(snapshot, tenant));
+        repair.delayed.extend(updates.filter(is_ingress));
         repair.problems.extend(snapshot.carriers().filter_map(|tenant| problem(snapshot, tenant)));
     }
     repair

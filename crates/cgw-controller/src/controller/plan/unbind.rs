@@ -30,8 +30,10 @@ pub(super) fn unbind(owner: &Owner, progress: &Progress, snapshot: &Snapshot) ->
         }
         (Owner::Service { .. }, Owner::Service { .. }) => absent(),
         (Owner::Namespace { .. }, Owner::Service { .. }) => match carries {
+            // It was released once. A bind that came later is not undone.
+            _ if progress.released => done(),
             Some(tenant) => done().after(release(vip, tenant)),
-            None if progress.released => done(),
+            None if progress.may_have_released => done(),
             None => Verdict::new(404, format!("{owner} does not carry VIP {vip}")),
         },
         (Owner::Namespace { .. }, Owner::Namespace { .. }) => namespace(record, progress, snapshot, done),

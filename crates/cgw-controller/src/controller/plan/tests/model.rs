@@ -106,9 +106,13 @@ struct Observed {
     services: BTreeMap<ServiceName, Tenant>,
 }
 
+/// Writes of a repair beside a request: a repair and an unbind may repeat theirs, in an order that never occurs for long.
+const REPAIRS: u8 = 4;
+
 /// One replica with one request, or with a repair.
 #[derive(Clone, Debug)]
 struct Replica {
+    repairs: u8,
     vip: Vip,
     request: Option<Request>,
     progress: Progress,
@@ -120,17 +124,29 @@ enum Reading {
     Nothing,
     /// The store is read first, the Services later.
     Store(BTreeMap<Vip, Bind>, u64),
+    /// A repair reads the store once more: no record changed while the Services were read.
+    Twice(Box<Observed>),
     All(Box<Observed>),
     Ended(Option<u16>),
 }
 
 impl Replica {
     fn new(address: &str, request: Option<Request>) -> Replica {
-        Replica { vip: vip(address), request, progress: Progress::default(), read: Reading::Nothing }
+        Replica {
+            repairs: 0,
+            vip: vip(address),
+            request,
+            progress: Progress::default(),
+            read: Reading::Nothing,
+        }
     }
 
     fn is_ended(&self) -> bool {
         matches!(self.read, Reading::Ended(_))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.request.is_some() && matches!(self.read, Reading::Ended(None))
     }
 
     fn succeeded(&self) -> bool {
@@ -143,7 +159,12 @@ impl Replica {
             Reading::Nothing => Reading::Store(state.binds.clone(), state.version),
             Reading::Store(binds, version) => {
                 let services = state.services.clone();
-                Reading::All(Box::new(Observed { binds, version, services }))
+                let observed = Box::new(Observed { binds, version, services });
+                if self.request.is_some() { Reading::All(observed) } else { Reading::Twice(observed) }
+            }
+            Reading::Twice(observed) => {
+                let is_same = observed.binds.get(&self.vip) == state.binds.get(&self.vip);
+                if is_same { Reading::All(observed) } else { Reading::Nothing }
             }
             Reading::All(observed) => {
                 let snapshot = Snapshot {
@@ -157,11 +178,12 @@ impl Replica {
                         let verdict = plan(request, &self.progress, &snapshot);
                         (verdict.writes.into_iter().next(), Some(verdict.reply.code))
                     }
-                    None => (first(&snapshot), None),
+                    None => (first(&snapshot).filter(|_| self.repairs < REPAIRS), None),
                 };
                 match write {
                     None => Reading::Ended(code),
                     Some(write) => {
+                        self.repairs += u8::from(self.request.is_none());
                         if state.write(&write, &observed) {
                             self.progress.add(&write);
                         } else {
@@ -202,9 +224,11 @@ fn key(state: &State, replicas: &[Replica], stops: u8) -> Vec<u64> {
     };
     records(&state.binds, state.version, &mut key);
     services(&state.services, &mut key);
-    for Replica { progress, read, .. } in replicas {
+    for Replica { progress, read, repairs, .. } in replicas {
         let number = |number: Option<TunId>| number.map_or(0, |number| u64::from(number.number()));
-        let flags = u64::from(progress.joined) * 2 + u64::from(progress.released);
+        let flags =
+            [progress.joined, progress.released, progress.may_have_joined, progress.may_have_released];
+        let flags = flags.iter().fold(u64::from(*repairs), |bits, flag| bits * 2 + u64::from(*flag));
         key.extend([number(progress.recorded), number(progress.unbinding), flags]);
         match read {
             Reading::Nothing => key.push(0),
@@ -212,8 +236,8 @@ fn key(state: &State, replicas: &[Replica], stops: u8) -> Vec<u64> {
                 key.push(1);
                 records(binds, *version, &mut key);
             }
-            Reading::All(observed) => {
-                key.push(2);
+            Reading::All(observed) | Reading::Twice(observed) => {
+                key.push(if matches!(read, Reading::All(_)) { 2 } else { 4 });
                 records(&observed.binds, observed.version, &mut key);
                 services(&observed.services, &mut key);
             }
@@ -256,7 +280,7 @@ fn explore(
 }
 
 /// The rules that hold when no request is in progress and the repairs are done.
-fn check_rules(state: &State) {
+fn check_rules(state: &State, replicas: &[Replica]) {
     for (vip, bind) in &state.binds {
         assert!(!bind.unbinding, "{state:?}");
         if let Owner::Service { namespace, service } = &bind.owner {
@@ -264,6 +288,8 @@ fn check_rules(state: &State) {
             assert!(tenant.vip.is_some(), "{vip} is recorded and not carried: {state:?}");
         }
     }
+    // A bind that stopped before its check may leave two Services with one port, which is reported as a problem.
+    let is_stopped = replicas.iter().any(Replica::is_stopped);
     let mut ports = BTreeSet::new();
     for tenant in state.services.values() {
         let Some(vip) = tenant.vip else {
@@ -273,7 +299,8 @@ fn check_rules(state: &State) {
         let bind = &state.binds[&vip];
         assert!(bind.owner.admits(&tenant.name.namespace, &tenant.name.name), "{state:?}");
         assert_eq!(tenant.carried.unwrap().tun_id, bind.tun_id);
-        assert!(tenant.ports.iter().all(|port| ports.insert((vip, port.clone()))), "same port: {state:?}");
+        let is_unique = tenant.ports.iter().all(|port| ports.insert((vip, port.clone())));
+        assert!(is_unique || is_stopped, "same port: {state:?}");
         assert!(tenant.publication.shows(vip, &tenant.listed), "{state:?}");
     }
 }
@@ -287,6 +314,12 @@ fn starts() -> Vec<State> {
     ];
     let only = |mut snapshot: Snapshot| {
         snapshot.services.retain(|name, _| ["a", "same"].contains(&name.name.as_str()));
+        // One of the two shows the VIP in its status.
+        for tenant in snapshot.services.values_mut().filter(|tenant| tenant.name.name == "a") {
+            tenant.publication = Publication::Status(IpMode::Proxy);
+            let shown = |vip: Vip| Listed { ip: vip.address(), ip_mode: Some("Proxy".to_owned()) };
+            tenant.listed = tenant.vip.map(shown).into_iter().collect();
+        }
         State::of(&snapshot)
     };
     starts.into_iter().map(only).collect()
@@ -306,21 +339,19 @@ fn two_replicas_and_a_crash_leave_no_half_binding() {
             for two in requests().into_iter().skip(number) {
                 let replicas =
                     vec![Replica::new(VIP, Some(one.clone())), Replica::new(VIP, Some(two.clone()))];
-                eprintln!("{one:?} {two:?} {states}");
-                states += explore(start.clone(), replicas, 1, &|state, replicas, _| {
-                    check_rules(state);
+                states += explore(start.clone(), replicas, 2, &|state, replicas, _| {
+                    check_rules(state, replicas);
                     check_replies(&start, state, replicas);
                 });
             }
         }
     }
-    assert!(states > 10_000, "{states}");
+    assert!(states > 10_000, "{states} states");
 }
 
 /// A reply of success holds afterwards, unless the other request contradicts it.
 fn check_replies(start: &State, state: &State, replicas: &[Replica]) {
     let is_unbind = |replica: &Replica| matches!(replica.request, Some(Request::Unbind(_)));
-    let is_stopped = |replica: &Replica| matches!(replica.read, Reading::Ended(None));
     let bound = |owner: &Owner| match owner {
         Owner::Namespace { .. } => state.binds.get(&vip(VIP)).is_some_and(|bind| bind.owner == *owner),
         Owner::Service { namespace, service } => {
@@ -340,7 +371,7 @@ fn check_replies(start: &State, state: &State, replicas: &[Replica]) {
         }
     }
     // Without a success and without a stop nothing has changed.
-    if !replicas.iter().any(|replica| replica.succeeded() || is_stopped(replica)) {
+    if !replicas.iter().any(|replica| replica.succeeded() || replica.is_stopped()) {
         let carried = |state: &State| -> Vec<Option<Vip>> {
             state.services.values().map(|tenant| tenant.vip).collect()
         };
@@ -360,7 +391,7 @@ fn a_repair_at_any_moment_of_a_request_changes_no_result() {
             };
             let replicas = vec![Replica::new(VIP, Some(request.clone())), Replica::new(VIP, None)];
             explore(start.clone(), replicas, 0, &|state, replicas, _| {
-                check_rules(state);
+                check_rules(state, replicas);
                 let Reading::Ended(Some(code)) = replicas[0].read else { panic!("not ended") };
                 assert_eq!(code, alone.0, "{request:?} {start:?}");
                 assert_eq!(state.binds, alone.1.binds, "{request:?} {start:?}");
@@ -408,6 +439,6 @@ fn of_two_vips_for_one_service_one_is_bound() {
     ] {
         let replicas =
             vec![Replica::new(VIP, Some(Request::Bind(one))), Replica::new(OTHER, Some(Request::Bind(two)))];
-        explore(start.clone(), replicas, 1, &|state, _, _| check_rules(state));
+        explore(start.clone(), replicas, 1, &|state, replicas, _| check_rules(state, replicas));
     }
 }
