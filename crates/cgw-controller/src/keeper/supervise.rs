@@ -48,7 +48,7 @@ const START: Duration = Duration::from_secs(10);
 const CONFIGURATION_CHECK: Duration = Duration::from_secs(10);
 
 /// After SIGTERM keepalived sends a priority-0 advert, removes the addresses, and waits a second for its children.
-const STOP: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(3);
 
 /// For the VRRP process after the unexpected end of its parent: it sends a priority-0 advert and removes its addresses by itself.
 const GRACE: Duration = Duration::from_millis(150);
@@ -312,6 +312,8 @@ impl Supervisor {
     async fn end(&mut self, mut running: Running, end: &End) {
         let leader = running.leader;
         match end {
+            // A frozen one would keep the addresses: it is killed below.
+            End::Stopped if self.observe(&mut running).is_some() => self.enter(VrrpState::Init),
             End::Stopped => {
                 // It may have ended.
                 let _ = sys::send(leader.pid, Signal::Terminate);
