@@ -4,17 +4,19 @@
 //! it makes no progress. A MASTER that is not scheduled for four advert intervals has lost the mastership to a peer already, so it
 //! must not keep the VIPs.
 
+mod program;
+
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use common::backoff::Backoff;
 use common::readiness::Check;
 use jiff::Timestamp;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -44,11 +46,8 @@ const LEAST_SILENCE: Duration = Duration::from_millis(500);
 /// From the start of keepalived to the file with the ID of its VRRP process: tens of milliseconds on an idle machine.
 const START: Duration = Duration::from_secs(10);
 
-/// keepalived's check of its configuration.
-const CONFIGURATION_CHECK: Duration = Duration::from_secs(10);
-
 /// After SIGTERM keepalived sends a priority-0 advert, removes the addresses, and waits a second for its children.
-const STOP: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(3);
 
 /// For the VRRP process after the unexpected end of its parent: it sends a priority-0 advert and removes its addresses by itself.
 const GRACE: Duration = Duration::from_millis(150);
@@ -114,7 +113,7 @@ impl Supervisor {
         let next = self.run_dir.next_configuration();
         let text = keepalived_conf::render(&router, paths);
         std::fs::write(&next, text).with_context(|| format!("writing {}", next.display()))?;
-        check(&self.keepalived, &next).await?;
+        program::check(&self.keepalived, &next).await?;
         let current = self.run_dir.configuration();
         std::fs::rename(&next, &current).with_context(|| format!("replacing {}", current.display()))?;
         // Addresses that keepalived may still have from the earlier configuration stay in the record.
@@ -198,10 +197,10 @@ impl Supervisor {
         self.record.keepalived = Some(leader);
         self.write_record()?;
         if let Some(output) = child.stdout.take() {
-            tokio::spawn(forward(output));
+            tokio::spawn(program::forward(output));
         }
         if let Some(output) = child.stderr.take() {
-            tokio::spawn(forward(output));
+            tokio::spawn(program::forward(output));
         }
         tracing::info!(pid = leader.pid, "keepalived is started");
         Ok(Running {
@@ -286,7 +285,8 @@ impl Supervisor {
             return Some(End::Frozen("its main process is stopped".to_owned()));
         }
         let stat = running.vrrp.and_then(Process::stat);
-        let Some(stat) = stat.or_else(|| vrrp_process(&self.run_dir.vrrp_pid(), running.leader)) else {
+        let Some(stat) = stat.or_else(|| program::vrrp_process(&self.run_dir.vrrp_pid(), running.leader))
+        else {
             let silent = now.saturating_sub(running.started) >= START;
             return silent.then(|| End::NotStarted(format!("it has no VRRP process after {START:?}")));
         };
@@ -312,6 +312,8 @@ impl Supervisor {
     async fn end(&mut self, mut running: Running, end: &End) {
         let leader = running.leader;
         match end {
+            // A frozen one would keep the addresses: it is killed below.
+            End::Stopped if self.observe(&mut running).is_some() => self.enter(VrrpState::Init),
             End::Stopped => {
                 // It may have ended.
                 let _ = sys::send(leader.pid, Signal::Terminate);
@@ -389,38 +391,5 @@ impl Supervisor {
             Ok(removed) => self.reporter.stripped(removed.len(), Because::VipsStale),
             Err(error) => tracing::error!("removing the VIPs of an earlier keeper failed: {error}"),
         }
-    }
-}
-
-/// The VRRP process in keepalived's file, if it belongs to this keepalived.
-fn vrrp_process(file: &Path, leader: Process) -> Option<Stat> {
-    let pid = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
-    Stat::of(pid).filter(|stat| stat.parent == leader.pid && !stat.is_ended())
-}
-
-/// `keepalived --config-test`.
-async fn check(keepalived: &Path, configuration: &Path) -> anyhow::Result<()> {
-    let mut command = Command::new(keepalived);
-    command.arg("--use-file").arg(configuration).arg("--config-test").stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(CONFIGURATION_CHECK, command.output()).await;
-    let output = output
-        .with_context(|| {
-            format!("keepalived did not check its configuration within {CONFIGURATION_CHECK:?}")
-        })?
-        .with_context(|| format!("starting {}", keepalived.display()))?;
-    let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    ensure!(output.status.success(), "keepalived refuses the configuration: {message}");
-    Ok(())
-}
-
-/// keepalived's log lines, without their times.
-async fn forward(output: impl AsyncRead + Unpin) {
-    let mut lines = BufReader::new(output).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        let line = line
-            .split_once(": ")
-            .filter(|(time, _)| time.len() == 24)
-            .map_or(line.as_str(), |(_, rest)| rest);
-        tracing::info!(target: "keepalived", "{line}");
     }
 }
