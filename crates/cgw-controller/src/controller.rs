@@ -29,6 +29,7 @@ mod views;
 
 use std::sync::{Arc, OnceLock};
 
+use ::http::HeaderName;
 use anyhow::Context as _;
 use common::args::RuntimeArgs;
 use common::command::Work;
@@ -36,7 +37,6 @@ use common::config::ConfigError;
 use common::controller::Controller;
 use common::runtime::Runtime;
 use common::server::{Builder, ClientCertificates, Tls, TlsFiles, TokenAuthentication};
-use ::http::HeaderName;
 use kube::Api;
 
 use self::bindings::Bindings;

@@ -184,6 +184,8 @@ impl Environment {
             "-subj",
             "/CN=cgw-controller",
             "-addext",
+            "basicConstraints=critical,CA:FALSE",
+            "-addext",
             &name,
             "-keyout",
             "tls.key",
