@@ -206,7 +206,7 @@ impl Driver for Vxlan {
         done.extend(after);
         if let Some((last, _)) = &self.last {
             let stale = connections::stale(last, desired);
-            connections::delete(&mut self.netfilter, &stale)
+            connections::delete(&mut self.netfilter, &stale, self.config.arrived)
                 .map_err(|error| failure("deleting conntrack entries", &error))?;
         }
         let problems = kernel.problems.join("; ");

@@ -81,6 +81,18 @@ fn ports(table: &mut Table, datapath: &Datapath) {
         table.chain(Chain::regular(&name).comment(&port.service), [rule]);
     }
     let key = [DataType::Ipv4, DataType::Protocol, DataType::Service];
+    // The VIP and port of each backend, if there is only one.
+    let mut origins: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+    for ((vip, protocol, number), port) in &ports {
+        for (address, backend) in &port.backends {
+            let origin = origins.entry(service_key(*address, protocol.number(), *backend));
+            origin.and_modify(|origin| *origin = None).or_insert_with(|| Some(backend_data(*vip, *number)));
+        }
+    }
+    table.set(
+        Set::map("replies", &key, &[DataType::Ipv4, DataType::Service]),
+        origins.into_iter().filter_map(|(backend, origin)| Some(Element::with_value(backend, origin?))),
+    );
     let elements = ports.iter().map(|((vip, protocol, number), port)| {
         let key = service_key(*vip, protocol.number(), *number);
         Element::with_verdict(key, Verdict::Goto(name_of(*vip, port)))
