@@ -66,7 +66,9 @@ impl Lab {
         for (name, _, network, _) in NODES {
             lab.attach(name, node(name).0);
             lab.ip(name, &format!("route add default via {OUTSIDE}"));
-            for setting in ["ip_forward=1", "conf.all.rp_filter=1", "conf.eth0.rp_filter=1", "conf.default.rp_filter=1"] {
+            for setting in
+                ["ip_forward=1", "conf.all.rp_filter=1", "conf.eth0.rp_filter=1", "conf.default.rp_filter=1"]
+            {
                 lab.run(name, &format!("sysctl -qw net.ipv4.{setting}"));
             }
             lab.ip(name, "link add cni0 type bridge");
@@ -83,7 +85,10 @@ impl Lab {
         for (name, on, _) in PODS {
             lab.add(name);
             let (ns, on_ns) = (lab.ns(name), lab.ns(on));
-            run("ip", format!("link add eth0 netns {ns} type veth peer name v-{name} netns {on_ns}").split(' '));
+            run(
+                "ip",
+                format!("link add eth0 netns {ns} type veth peer name v-{name} netns {on_ns}").split(' '),
+            );
             lab.ip(on, &format!("link set v-{name} master cni0 up"));
             lab.ip(on, &format!("link set v-{name} type bridge_slave hairpin on"));
             lab.ip(name, &format!("address add {}/24 dev eth0", pod(name)));
@@ -121,7 +126,11 @@ impl Lab {
     }
 
     /// Runs in a thread in the namespace.
-    fn inside<T: Send + 'static>(&self, name: &str, work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    fn inside<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> thread::JoinHandle<T> {
         let namespace = File::open(format!("/run/netns/{}", self.ns(name))).unwrap();
         thread::spawn(move || {
             enter(&namespace.into()).unwrap();
@@ -222,7 +231,10 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let names = ["ul", "ext"].into_iter().chain(NODES.iter().map(|node| node.0)).chain(PODS.iter().map(|pod| pod.0));
+        let names = ["ul", "ext"]
+            .into_iter()
+            .chain(NODES.iter().map(|node| node.0))
+            .chain(PODS.iter().map(|pod| pod.0));
         for name in names {
             let _ = std::process::Command::new("ip").args(["netns", "delete", &self.ns(name)]).output();
         }
@@ -230,13 +242,14 @@ impl Drop for Lab {
 }
 
 fn tcp(to: Ipv4Addr, port: u16) -> String {
-    let answer = TcpStream::connect_timeout(&SocketAddr::new(IpAddr::V4(to), port), TIMEOUT).and_then(|stream| {
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
-        Ok(line.trim().to_owned())
-    });
-    answer.unwrap_or_else(|error| format!("{:?}", error.kind()))
+    let response =
+        TcpStream::connect_timeout(&SocketAddr::new(IpAddr::V4(to), port), TIMEOUT).and_then(|stream| {
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line)?;
+            Ok(line.trim().to_owned())
+        });
+    response.unwrap_or_else(|error| format!("{:?}", error.kind()))
 }
 
 fn datapath(name: &str, gateways: &BTreeMap<Ipv4Addr, Option<&'static str>>) -> Datapath {
@@ -317,12 +330,25 @@ fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
         }
         let both = |from: &str, to, port| [lab.tcp(from, to, port), lab.udp(from, to, port)];
         for name in ["a1", "a2", "a3", "a4"] {
-            assert_eq!(both(name, OUTSIDE, 80), [format!("ext {A}"), format!("ext {A}")], "{layout}: {name} to the outside");
-            assert_eq!(both(name, B, 80), [format!("b1 {A}"), format!("b1 {A}")], "{layout}: {name} to the other VIP");
+            assert_eq!(
+                both(name, OUTSIDE, 80),
+                [format!("ext {A}"), format!("ext {A}")],
+                "{layout}: {name} to the outside"
+            );
+            assert_eq!(
+                both(name, B, 80),
+                [format!("b1 {A}"), format!("b1 {A}")],
+                "{layout}: {name} to the other VIP"
+            );
         }
         for _ in 0..4 {
-            for response in both("ext", A, 80).into_iter().chain(both("a1", A, 80).into_iter().map(|own| own.replace(&A.to_string(), &OUTSIDE.to_string()))) {
-                assert!(response.starts_with('a') && response.ends_with(&OUTSIDE.to_string()), "{layout}: {response}");
+            for response in both("ext", A, 80).into_iter().chain(
+                both("a1", A, 80).into_iter().map(|own| own.replace(&A.to_string(), &OUTSIDE.to_string())),
+            ) {
+                assert!(
+                    response.starts_with('a') && response.ends_with(&OUTSIDE.to_string()),
+                    "{layout}: {response}"
+                );
             }
         }
         assert_eq!(both("b1", OUTSIDE, 80), [format!("ext {B}"), format!("ext {B}")]);
@@ -370,7 +396,8 @@ fn change_under_load(lab: &mut Lab) {
     let long = [("a1", OUTSIDE), ("ext", A)].map(|(name, to)| {
         let over = over.clone();
         lab.inside(name, move || {
-            let mut stream = TcpStream::connect_timeout(&SocketAddr::new(IpAddr::V4(to), 80), TIMEOUT).unwrap();
+            let mut stream =
+                TcpStream::connect_timeout(&SocketAddr::new(IpAddr::V4(to), 80), TIMEOUT).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             let mut line = String::new();

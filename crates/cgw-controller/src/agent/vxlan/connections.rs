@@ -43,7 +43,9 @@ pub fn stale(old: &Datapath, new: &Datapath) -> Stale {
     let is_here = |datapath: &Datapath, vip: &Ipv4Addr| {
         datapath.vips.get(vip).is_some_and(|path| path.route == VipRoute::Local)
     };
-    stale.vips.extend(old.vips.keys().chain(new.vips.keys()).filter(|vip| is_here(old, vip) != is_here(new, vip)));
+    stale
+        .vips
+        .extend(old.vips.keys().chain(new.vips.keys()).filter(|vip| is_here(old, vip) != is_here(new, vip)));
     stale
 }
 
@@ -113,6 +115,9 @@ mod tests {
         let mut new = old.clone();
         new.vips.get_mut(&sample::A).unwrap().route = sample::via(sample::G2);
         let stale = stale(&old, &new);
-        assert_eq!((stale.pods.clone(), stale.vips.clone()), (BTreeSet::from([sample::A3]), BTreeSet::from([sample::A])));
+        assert_eq!(
+            (stale.pods.clone(), stale.vips.clone()),
+            (BTreeSet::from([sample::A3]), BTreeSet::from([sample::A]))
+        );
     }
 }

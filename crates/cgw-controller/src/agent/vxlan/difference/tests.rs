@@ -62,7 +62,10 @@ impl Model {
             Operation::DeleteForwarding(mac, _) => assert!(observed.forwarding.remove(mac).is_some()),
             Operation::SetRoute(key, next) => {
                 if let Next::Via(node) = next {
-                    assert!(observed.device.as_ref().is_some_and(|device| device.up), "a route without its link");
+                    assert!(
+                        observed.device.as_ref().is_some_and(|device| device.up),
+                        "a route without its link"
+                    );
                     assert!(observed.neighbours.contains_key(node), "a route without its neighbour");
                 }
                 observed.routes.insert(*key, (route_of(*key, *next, INDEX), Some(*next)));

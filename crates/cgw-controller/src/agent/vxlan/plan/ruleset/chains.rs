@@ -90,7 +90,10 @@ impl Terms<'_> {
             Chain::regular("arrived"),
             [
                 // No translation would apply to it: it would leave with the pod's address.
-                drop(Rule::new().ct_state(STATE_INVALID | STATE_UNTRACKED), "from the tunnel, without a connection"),
+                drop(
+                    Rule::new().ct_state(STATE_INVALID | STATE_UNTRACKED),
+                    "from the tunnel, without a connection",
+                ),
                 Rule::new().ct_direction(Direction::Original).set_ct_mark(arrived, arrived),
             ],
         );
@@ -196,11 +199,8 @@ impl Terms<'_> {
         );
         let mut rules = Vec::new();
         if self.candidate {
-            let snat = Expression::Ct {
-                to: R.plus(1),
-                key: Ct::Ipv4Destination,
-                direction: Some(Direction::Reply),
-            };
+            let snat =
+                Expression::Ct { to: R.plus(1), key: Ct::Ipv4Destination, direction: Some(Direction::Reply) };
             let set = Expression::InSet { from: R, set: "pairs".into(), included: true };
             rules.push(Rule::new().with([source(Direction::Original), snat, set]).accept());
         }
