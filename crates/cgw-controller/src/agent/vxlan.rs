@@ -83,7 +83,11 @@ pub struct Vxlan {
 enum TableChange {
     None,
     /// The table, or some of its elements.
-    Write { batch: Batch, description: String, is_repair: bool },
+    Write {
+        batch: Batch,
+        description: String,
+        is_repair: bool,
+    },
 }
 
 impl Vxlan {
@@ -92,7 +96,8 @@ impl Vxlan {
     /// # Errors
     /// No netlink sockets.
     pub fn new(config: Config) -> Result<Vxlan, Error> {
-        let open = |protocol| Socket::open(protocol).map_err(|error| failure("opening a netlink socket", &error));
+        let open =
+            |protocol| Socket::open(protocol).map_err(|error| failure("opening a netlink socket", &error));
         let (route, netfilter) = (open(Protocol::Route)?, open(Protocol::Netfilter)?);
         Ok(Vxlan { config, route, netfilter, table: None, last: None })
     }
@@ -111,7 +116,10 @@ impl Vxlan {
         if observed.device.as_ref().is_some_and(|found| found.device.is_none()) {
             return Err(Error {
                 operation: format!("creating the link {}", self.config.device),
-                cause: format!("a link of this name exists that is not VXLAN with VNI {:#x}", self.config.vni),
+                cause: format!(
+                    "a link of this name exists that is not VXLAN with VNI {:#x}",
+                    self.config.vni
+                ),
                 is_permanent: true,
             });
         }
@@ -182,7 +190,8 @@ impl Vxlan {
     /// The operations as changes. One that the last state had is a repair.
     fn changes(&self, observed: &Observed, operations: &[Operation]) -> Vec<Change> {
         let repairs = self.last.as_ref().map(|(_, kernel)| difference::difference(kernel, observed));
-        let repairs: Vec<_> = repairs.into_iter().flat_map(|changes| [changes.before, changes.after].concat()).collect();
+        let repairs: Vec<_> =
+            repairs.into_iter().flat_map(|changes| [changes.before, changes.after].concat()).collect();
         // Many operations are many routes; then the comparison would be quadratic.
         let few = repairs.len() < 1000;
         let change = |operation: &Operation| Change {
@@ -209,7 +218,7 @@ impl Driver for Vxlan {
         done.extend(after);
         if let Some((last, _)) = &self.last {
             let stale = connections::stale(last, desired);
-            connections::delete(&mut self.netfilter, &stale)
+            connections::delete(&mut self.netfilter, &stale, self.config.arrived)
                 .map_err(|error| failure("deleting conntrack entries", &error))?;
         }
         let problems = kernel.problems.join("; ");

@@ -25,8 +25,14 @@ const BATCH: usize = 100;
 ///
 /// # Errors
 /// The first failure: the operation, its object and the kernel's message. Operations before it took effect.
-pub fn apply(socket: &mut Socket, observed: &Observed, name: &str, operations: &[Operation]) -> Result<(), Error> {
-    let mut apply = Apply { socket, observed, name, index: observed.device.as_ref().map(|device| device.index) };
+pub fn apply(
+    socket: &mut Socket,
+    observed: &Observed,
+    name: &str,
+    operations: &[Operation],
+) -> Result<(), Error> {
+    let mut apply =
+        Apply { socket, observed, name, index: observed.device.as_ref().map(|device| device.index) };
     let mut rest = operations;
     while let Some(first) = rest.first() {
         let routes = rest.iter().take(BATCH).take_while(|operation| apply.route(operation).is_some()).count();
@@ -59,7 +65,9 @@ impl Apply<'_> {
     fn route(&self, operation: &Operation) -> Option<Message> {
         match operation {
             Operation::SetRoute(key, next) => Some(route_of(*key, *next, self.index()).set(None)),
-            Operation::DeleteRoute(key) => self.observed.routes.get(key).map(|(route, _)| deletable(route).delete(None)),
+            Operation::DeleteRoute(key) => {
+                self.observed.routes.get(key).map(|(route, _)| deletable(route).delete(None))
+            }
             _ => None,
         }
     }

@@ -1,5 +1,6 @@
 //! Connections whose translation changed. Conntrack would keep the one that they have, and the table's guard would drop their packets until
-//! they end. Without their entries, the next packet is translated as the first of a new connection is.
+//! they end. An entry of a gateway that did not see the last packets is as wrong: conntrack takes the next ones as invalid, since they
+//! acknowledge what it has not seen. Without their entries, the next packet is translated as the first of a new connection is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -16,7 +17,7 @@ use crate::agent::datapath::{Datapath, VipRoute};
 pub struct Stale {
     /// Pods that now leave with another address, or from another node.
     pub pods: BTreeSet<Ipv4Addr>,
-    /// VIPs whose gateway is no longer this node.
+    /// VIPs that this node has become the gateway of, or no longer is.
     pub vips: BTreeSet<Ipv4Addr>,
 }
 
@@ -42,7 +43,9 @@ pub fn stale(old: &Datapath, new: &Datapath) -> Stale {
     let is_here = |datapath: &Datapath, vip: &Ipv4Addr| {
         datapath.vips.get(vip).is_some_and(|path| path.route == VipRoute::Local)
     };
-    stale.vips.extend(old.vips.keys().filter(|vip| is_here(old, vip) && !is_here(new, vip)));
+    stale
+        .vips
+        .extend(old.vips.keys().chain(new.vips.keys()).filter(|vip| is_here(old, vip) != is_here(new, vip)));
     stale
 }
 
@@ -53,17 +56,17 @@ fn translations(datapath: &Datapath) -> BTreeMap<Ipv4Addr, (Ipv4Addr, bool)> {
     local.map(|(pod, bound)| (pod, (bound.vip, bound.path.route == VipRoute::Local))).collect()
 }
 
-/// Deletes the entries. Returns their number.
+/// Deletes the entries. Returns their number. `arrived` is the mark of connections that arrived from the tunnel.
 ///
 /// # Errors
 /// Netlink's; entries before may have been deleted.
-pub fn delete(socket: &mut Socket, stale: &Stale) -> Result<usize, Error> {
+pub fn delete(socket: &mut Socket, stale: &Stale, arrived: u32) -> Result<usize, Error> {
     if stale.is_empty() {
         return Ok(0);
     }
     let mut deleted = 0_usize;
     for entry in conntrack::entries(socket, None)? {
-        if !is_stale(&entry, stale) {
+        if !is_stale(&entry, stale, arrived) {
             continue;
         }
         match socket.request(&entry.delete()) {
@@ -75,9 +78,13 @@ pub fn delete(socket: &mut Socket, stale: &Stale) -> Result<usize, Error> {
     Ok(deleted)
 }
 
-fn is_stale(entry: &Entry, stale: &Stale) -> bool {
-    let (source, destination) = entry.original;
-    stale.pods.contains(&source) || stale.vips.contains(&destination)
+fn is_stale(entry: &Entry, stale: &Stale, arrived: u32) -> bool {
+    let ((source, destination), (backend, translated)) = (entry.original, entry.reply);
+    let through_tunnel = entry.mark & arrived != 0;
+    stale.pods.contains(&source)
+        || through_tunnel && stale.pods.contains(&backend)
+        || stale.vips.contains(&destination)
+        || stale.vips.contains(&translated)
 }
 
 #[cfg(test)]
@@ -108,6 +115,9 @@ mod tests {
         let mut new = old.clone();
         new.vips.get_mut(&sample::A).unwrap().route = sample::via(sample::G2);
         let stale = stale(&old, &new);
-        assert_eq!((stale.pods, stale.vips), (BTreeSet::from([sample::A3]), BTreeSet::from([sample::A])));
+        assert_eq!(
+            (stale.pods.clone(), stale.vips.clone()),
+            (BTreeSet::from([sample::A3]), BTreeSet::from([sample::A]))
+        );
     }
 }

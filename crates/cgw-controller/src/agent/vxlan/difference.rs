@@ -83,7 +83,8 @@ fn device(desired: &Kernel, observed: &Observed, before: &mut Vec<Operation>) ->
         before.push(Operation::CreateDevice(desired.device.clone()));
     }
     let present = present.filter(|_| kept);
-    if present.and_then(|found| found.device.as_ref()).is_some_and(|device| device.mtu != desired.device.mtu) {
+    if present.and_then(|found| found.device.as_ref()).is_some_and(|device| device.mtu != desired.device.mtu)
+    {
         before.push(Operation::SetMtu(desired.device.mtu));
     }
     for (name, value) in SETTINGS {
@@ -110,10 +111,9 @@ fn neighbours(desired: &Kernel, present: &Observed, changes: &mut Changes) {
         match present.forwarding.get(mac) {
             Some(found) if *found == Some(*node) => {}
             // An entry that the kernel refuses to replace.
-            Some(None) => changes.before.extend([
-                Operation::DeleteForwarding(*mac, None),
-                Operation::SetForwarding(*mac, *node),
-            ]),
+            Some(None) => changes
+                .before
+                .extend([Operation::DeleteForwarding(*mac, None), Operation::SetForwarding(*mac, *node)]),
             _ => changes.before.push(Operation::SetForwarding(*mac, *node)),
         }
     }
@@ -143,7 +143,10 @@ fn routes(desired: &Kernel, observed: &Observed, kept: bool, changes: &mut Chang
 fn rules(desired: &Kernel, observed: &Observed, changes: &mut Changes) {
     let present: BTreeSet<_> = observed.rules.iter().filter_map(|(_, lookup)| *lookup).collect();
     changes.before.extend(desired.rules.difference(&present).map(|lookup| Operation::AddRule(*lookup)));
-    let stale = observed.rules.iter().filter(|(_, lookup)| !lookup.is_some_and(|lookup| desired.rules.contains(&lookup)));
+    let stale = observed
+        .rules
+        .iter()
+        .filter(|(_, lookup)| !lookup.is_some_and(|lookup| desired.rules.contains(&lookup)));
     let mut stale: Vec<_> = stale.map(|(rule, _)| Operation::DeleteRule(Box::new(rule.clone()))).collect();
     stale.append(&mut changes.after);
     changes.after = stale;
@@ -164,9 +167,10 @@ impl Operation {
     pub fn object(&self) -> &'static str {
         match self {
             Operation::SetSetting(..) => "sysctl",
-            Operation::SetRoute(..) | Operation::DeleteRoute(_) | Operation::AddRule(_) | Operation::DeleteRule(_) => {
-                "route"
-            }
+            Operation::SetRoute(..)
+            | Operation::DeleteRoute(_)
+            | Operation::AddRule(_)
+            | Operation::DeleteRule(_) => "route",
             _ => "link",
         }
     }
@@ -187,7 +191,11 @@ impl fmt::Display for Operation {
         match self {
             Operation::DeleteDevice(index) => write!(f, "delete link {index}"),
             Operation::CreateDevice(Device { name, vni, port, local, mac, mtu }) => {
-                write!(f, "create {name}: vxlan {vni:#x}, port {port}, local {local}, {}, MTU {mtu}", Mac(*mac))
+                write!(
+                    f,
+                    "create {name}: vxlan {vni:#x}, port {port}, local {local}, {}, MTU {mtu}",
+                    Mac(*mac)
+                )
             }
             Operation::SetMtu(mtu) => write!(f, "set the MTU to {mtu}"),
             Operation::SetSetting(name, value) => write!(f, "set {name} to {value}"),

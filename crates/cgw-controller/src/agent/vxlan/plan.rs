@@ -188,7 +188,8 @@ pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel 
     }
     for (vip, path) in &datapath.vips {
         let Some(mark) = mark_of(path.tun_id, config.mark_mask) else {
-            let cause = format!("its tunnel ID {} does not fit the mark mask {:#x}", path.tun_id, config.mark_mask);
+            let cause =
+                format!("its tunnel ID {} does not fit the mark mask {:#x}", path.tun_id, config.mark_mask);
             kernel.problems.push(format!("VIP {vip}: {cause}"));
             continue;
         };
@@ -203,7 +204,8 @@ pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel 
                 if known == Some(Ok(tun_mac)) {
                     Next::Via(node_ip)
                 } else {
-                    let cause = format!("its gateway {node_ip} with the MAC address {tun_mac} is no candidate's");
+                    let cause =
+                        format!("its gateway {node_ip} with the MAC address {tun_mac} is no candidate's");
                     kernel.problems.push(format!("VIP {vip}: {cause}"));
                     Next::Blackhole
                 }

@@ -11,7 +11,8 @@ use crate::api::TunId;
 /// A node with an underlay link, in a namespace of the test's own.
 fn node(datapath: &Datapath) -> Vxlan {
     ip("link set lo up");
-    ip("link add eth0 mtu 1500 type dummy");
+    ip("link add eth0 mtu 1500 type veth peer name eth1");
+    ip("link set eth1 up");
     ip(&format!("address add {}/24 dev eth0", datapath.node.ip));
     ip("link set eth0 up");
     ip("route add default via 192.168.50.1");
@@ -109,10 +110,26 @@ fn changes_of_other_programs_are_repaired() {
         ] {
             ip(&command);
             let changes = driver.apply(&datapath).unwrap();
-            assert!(!changes.is_empty() && changes.iter().any(|change| change.is_repair), "{command}: {changes:?}");
+            assert!(
+                !changes.is_empty() && changes.iter().any(|change| change.is_repair),
+                "{command}: {changes:?}"
+            );
             assert_eq!(driver.apply(&datapath), Ok(vec![]), "{command}");
         }
-        run("bridge", ["fdb", "replace", "02:63:c0:a8:32:0b", "dev", "cgw0", "dst", "192.168.50.66", "self", "permanent"]);
+        run(
+            "bridge",
+            [
+                "fdb",
+                "replace",
+                "02:63:c0:a8:32:0b",
+                "dev",
+                "cgw0",
+                "dst",
+                "192.168.50.66",
+                "self",
+                "permanent",
+            ],
+        );
         assert_eq!(driver.apply(&datapath).unwrap().len(), 1);
         run("sysctl", ["-w", "net.ipv4.conf.cgw0.rp_filter=1"]);
         assert_eq!(objects(&driver.apply(&datapath).unwrap()), ["sysctl"]);
@@ -146,7 +163,7 @@ fn a_foreign_link_of_the_same_name_is_refused() {
     isolated(|| {
         let datapath = sample::worker();
         let mut driver = node(&datapath);
-        ip("link add cgw0 type dummy");
+        ip("link add cgw0 type bridge");
         assert!(driver.apply(&datapath).unwrap_err().is_permanent);
         assert!(!ip("link show cgw0").is_empty());
         driver.uninstall().unwrap();
@@ -154,7 +171,10 @@ fn a_foreign_link_of_the_same_name_is_refused() {
         ip("link delete cgw0");
         ip("address flush dev eth0");
         let error = driver.apply(&datapath).unwrap_err();
-        assert_eq!(error.to_string(), "reading the link with the address 192.168.50.11 failed: no link has it");
+        assert_eq!(
+            error.to_string(),
+            "reading the link with the address 192.168.50.11 failed: no link has it"
+        );
         assert!(!error.is_permanent);
     });
 }

@@ -18,11 +18,16 @@ impl Dump {
         sets: &[Set],
         elements: impl Fn(&str) -> Vec<&'a Element>,
     ) -> bool {
-        self.has_chains(chains) && self.has_rules(rules) && self.has_sets(sets, elements)
+        // NFTA_TABLE_FLAGS: a dormant table has no effect.
+        !has_flags(&self.table)
+            && self.has_chains(chains)
+            && self.has_rules(rules)
+            && self.has_sets(sets, elements)
     }
 
     fn has_chains(&self, chains: &[Chain]) -> bool {
-        let found: BTreeMap<_, _> = self.chains.iter().map(|chain| (chain.name.as_str(), &chain.raw)).collect();
+        let found: BTreeMap<_, _> =
+            self.chains.iter().map(|chain| (chain.name.as_str(), &chain.raw)).collect();
         let same = |chain: &Chain| {
             let mut message = Message::new(0, 0, &[]);
             chain.write(&mut message);
@@ -44,7 +49,8 @@ impl Dump {
             let raw = found.get_mut(chain.as_str()).and_then(Iterator::next);
             raw.is_some_and(|raw| {
                 // The dump has the expressions themselves, without the attribute around them.
-                let expressions = attributes(message.body()).filter_map(Result::ok).find(|attribute| attribute.kind == 4);
+                let expressions =
+                    attributes(message.body()).filter_map(Result::ok).find(|attribute| attribute.kind == 4);
                 let expressions = expressions.map(|attribute| attribute.payload).unwrap_or_default();
                 includes_list(raw, expressions) && userdata(raw) == rule.userdata
             })
@@ -62,17 +68,15 @@ impl Dump {
             if !includes_but(&dump.raw, message.body(), 10) {
                 return false;
             }
-            let mut all = Message::new(0, 0, &[0; 4]);
             let mut found = Vec::with_capacity(dump.elements.len());
             for element in &dump.elements {
                 // NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_LIST_ELEM.
-                all = Message::new(0, 0, &[0; 4]);
+                let mut all = Message::new(0, 0, &[0; 4]);
                 all.nest(3, |list| {
                     list.attribute(1 | NESTED, element);
                 });
                 found.extend(Element::read_all(all.body()).unwrap_or_default());
             }
-            drop(all);
             found.sort_unstable();
             let mut desired = elements(&set.name);
             desired.sort_unstable();
@@ -80,6 +84,12 @@ impl Dump {
         };
         self.sets.len() == sets.len() && sets.iter().all(same)
     }
+}
+
+/// Whether a table has any of NFTA_TABLE_FLAGS.
+fn has_flags(raw: &[u8]) -> bool {
+    let flags = attributes(raw).filter_map(Result::ok).find(|attribute| attribute.kind == 2);
+    flags.is_some_and(|flags| flags.payload.iter().any(|byte| *byte != 0))
 }
 
 /// NFTA_RULE_USERDATA.
@@ -95,31 +105,41 @@ fn includes(raw: &[u8], desired: &[u8]) -> bool {
 
 fn includes_but(raw: &[u8], desired: &[u8], omitted: u16) -> bool {
     let mut seen: BTreeMap<u16, usize> = BTreeMap::new();
-    attributes(desired).filter_map(Result::ok).filter(|attribute| attribute.kind != omitted).all(|attribute| {
-        // Kinds occur several times only in lists.
-        let place = seen.entry(attribute.kind).or_default();
-        let found = attributes(raw).filter_map(Result::ok).filter(|other| other.kind == attribute.kind).nth(*place);
-        *place = place.saturating_add(1);
-        match found {
-            Some(found) => same(&found, &attribute),
-            // Data without attributes: those of a counter, of which the dump omits all.
-            None => attribute.payload.is_empty(),
-        }
-    })
+    attributes(desired).filter_map(Result::ok).filter(|attribute| attribute.kind != omitted).all(
+        |attribute| {
+            // Kinds occur several times only in lists.
+            let place = seen.entry(attribute.kind).or_default();
+            let found = attributes(raw)
+                .filter_map(Result::ok)
+                .filter(|other| other.kind == attribute.kind)
+                .nth(*place);
+            *place = place.saturating_add(1);
+            match found {
+                Some(found) => same(&found, &attribute),
+                // The kernel omits a number that is zero, such as the flags of a set.
+                None => attribute.payload.iter().all(|byte| *byte == 0),
+            }
+        },
+    )
 }
 
 /// As [`includes`], and the list in `raw` has no more elements (NFTA_LIST_ELEM with a name inside) than `desired`.
 fn includes_list(raw: &[u8], desired: &[u8]) -> bool {
     // Behind the rule's own attributes. NFTA_RULE_TABLE is a text with the same number as a list's element.
     let count = |bytes: &[u8]| attributes(bytes).filter_map(Result::ok).filter(|one| one.kind == 1).count();
-    let own = attributes(raw).filter_map(Result::ok).next().map_or(0, |table| table.payload.len().next_multiple_of(4).saturating_add(4));
+    let own = attributes(raw)
+        .filter_map(Result::ok)
+        .next()
+        .map_or(0, |table| table.payload.len().next_multiple_of(4).saturating_add(4));
     let rest = raw.get(own..).unwrap_or_default();
     count(rest) == count(desired) && includes(rest, desired)
 }
 
 fn same(found: &Attribute<'_>, desired: &Attribute<'_>) -> bool {
     if desired.raw_kind & NESTED != 0 {
-        includes(found.payload, desired.payload)
+        // Of an expression that counts, the dump has its name only.
+        let name = desired.nested().find_map(Result::ok).map(|name| name.payload);
+        name == Some(found.payload) || includes(found.payload, desired.payload)
     } else {
         found.payload == desired.payload
     }

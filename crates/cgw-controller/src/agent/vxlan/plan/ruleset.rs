@@ -46,7 +46,8 @@ pub(super) fn table(datapath: &Datapath, config: &Config) -> Table {
 fn sets(table: &mut Table, datapath: &Datapath) {
     let node = &datapath.node;
     let networks = &datapath.networks;
-    let inside = networks.pods.iter().chain(&networks.services).chain(&networks.excluded).chain(&NEVER_OUTSIDE);
+    let inside =
+        networks.pods.iter().chain(&networks.services).chain(&networks.excluded).chain(&NEVER_OUTSIDE);
     let inside: Vec<IpNet> = inside.map(|net| IpNet::V4(*net)).collect();
     let addresses = |set: &str| Set::new(set, &[DataType::Ipv4]);
     let element = |address: &Ipv4Addr| Element::new(address.octets());
@@ -58,8 +59,13 @@ fn sets(table: &mut Table, datapath: &Datapath) {
     let bound = bound_pods(datapath);
     let local: BTreeMap<_, _> = bound.iter().filter(|(_, bound)| bound.node == node.ip).collect();
     table.set(addresses("pods"), local.keys().copied().map(element));
-    table.set(addresses("unbound"), datapath.unbound_pods.iter().filter(|pod| !local.contains_key(pod)).map(element));
-    let bound = local.iter().map(|(pod, bound)| Element::with_verdict(pod.octets(), Verdict::Goto(chain_of(bound.path))));
+    table.set(
+        addresses("unbound"),
+        datapath.unbound_pods.iter().filter(|pod| !local.contains_key(pod)).map(element),
+    );
+    let bound = local
+        .iter()
+        .map(|(pod, bound)| Element::with_verdict(pod.octets(), Verdict::Goto(chain_of(bound.path))));
     table.set(Set::verdict_map("bound", &[DataType::Ipv4]), bound);
 }
 

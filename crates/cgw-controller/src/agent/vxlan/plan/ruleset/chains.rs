@@ -1,7 +1,7 @@
 //! Chains of every node, with the parts of them that only gateway candidates have.
 
 use common::netlink::nftables::expression::{
-    Comparison, Ct, Direction, Expression, Meta, Nat, Register, Reject,
+    Comparison, Ct, Direction, Expression, Header, Meta, Nat, Register, Reject,
 };
 use common::netlink::nftables::rule::{STATE_INVALID, STATE_UNTRACKED, STATUS_DNAT, STATUS_SNAT};
 use common::netlink::nftables::{Chain, ChainType, Family, Field, Hook, Rule};
@@ -88,7 +88,14 @@ impl Terms<'_> {
         let arrived = self.config.arrived;
         table.chain(
             Chain::regular("arrived"),
-            [Rule::new().ct_direction(Direction::Original).set_ct_mark(arrived, arrived)],
+            [
+                // No translation would apply to it: it would leave with the pod's address.
+                drop(
+                    Rule::new().ct_state(STATE_INVALID | STATE_UNTRACKED),
+                    "from the tunnel, without a connection",
+                ),
+                Rule::new().ct_direction(Direction::Original).set_ct_mark(arrived, arrived),
+            ],
         );
         let unknown = Rule::new().in_set(SOURCE, "pod-networks").not_in_set(SOURCE, "unbound");
         table.chain(
@@ -137,6 +144,13 @@ impl Terms<'_> {
         rules.push(Rule::new().oifname(self.device()).with([Field::SourceAddress.load(R), snat()]));
         if self.candidate {
             let outside = Rule::new().not_in_set(DESTINATION, "inside");
+            // A reply of a connection that another gateway had: a plain SYN would be a connection of the pod's own.
+            let replies = [Field::SourceAddress, Field::Protocol, Field::SourcePort];
+            let (tcp, udp) = (Protocol::Tcp.number(), Protocol::Udp.number());
+            rules.extend([
+                snat_with_port(not_opening(Rule::new().l4proto(tcp)), &replies, "replies"),
+                snat_with_port(Rule::new().l4proto(udp), &replies, "replies"),
+            ]);
             rules.extend([
                 Rule::new().in_set(DESTINATION, "vips").snat_from_map(SOURCE, "vip-of", 0),
                 not_original_inside(outside).snat_from_map(SOURCE, "vip-of", 0),
@@ -185,11 +199,8 @@ impl Terms<'_> {
         );
         let mut rules = Vec::new();
         if self.candidate {
-            let snat = Expression::Ct {
-                to: R.plus(1),
-                key: Ct::Ipv4Destination,
-                direction: Some(Direction::Reply),
-            };
+            let snat =
+                Expression::Ct { to: R.plus(1), key: Ct::Ipv4Destination, direction: Some(Direction::Reply) };
             let set = Expression::InSet { from: R, set: "pairs".into(), included: true };
             rules.push(Rule::new().with([source(Direction::Original), snat, set]).accept());
         }
@@ -276,6 +287,27 @@ fn marked(rule: Rule, mask: u32) -> Rule {
     let bits = Expression::Bitwise { from: R, to: R, mask: mask.to_ne_bytes().into(), xor: vec![0; 4] };
     let compare = Expression::Compare { from: R, comparison: Comparison::NotEqual, value: vec![0; 4] };
     rule.with([Expression::Meta { to: R, key: Meta::Mark }, bits, compare])
+}
+
+/// Not a plain SYN. After the protocol TCP.
+fn not_opening(rule: Rule) -> Rule {
+    let flags = Expression::Payload { to: R, header: Header::Transport, offset: 13, length: 1 };
+    let masked = Expression::Bitwise { from: R, to: R, mask: vec![OPENING], xor: vec![0] };
+    let compare = Expression::Compare { from: R, comparison: Comparison::NotEqual, value: vec![SYN] };
+    rule.with([flags, masked, compare])
+}
+
+/// SNAT to the address and port of the fields in a map.
+fn snat_with_port(rule: Rule, fields: &[Field], map: &str) -> Rule {
+    let mut to = R;
+    let mut rule = rule;
+    for field in fields {
+        rule = rule.with([field.load(to)]);
+        to = to.plus(1);
+    }
+    let load = Expression::FromMap { from: R, map: map.into(), to: R };
+    let (kind, family, address, port) = (Nat::Source, Family::Ipv4, Some(R), Some(R.plus(1)));
+    rule.with([load, Expression::Nat { kind, family, address, port, last_port: None, flags: 0 }])
 }
 
 /// SNAT to the VIP that the client used.

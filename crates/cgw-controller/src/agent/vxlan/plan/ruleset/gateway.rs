@@ -7,9 +7,9 @@ use common::netlink::nftables::expression::Direction;
 use common::netlink::nftables::set::{backend_data, concatenated, service_key};
 use common::netlink::nftables::{Chain, ChainType, DataType, Element, Field, Hook, Rule, Set, Verdict};
 
+use super::super::bound_pods;
 use super::super::table::Table;
 use super::chains::Terms;
-use super::super::bound_pods;
 use crate::agent::datapath::{Datapath, Protocol, ServicePort};
 use crate::agent::vxlan::Config;
 
@@ -42,7 +42,8 @@ fn pods(table: &mut Table, datapath: &Datapath) {
     let all = || pods.iter().map(|(pod, bound)| (*pod, bound));
     let one = [DataType::Ipv4];
     let two = [DataType::Ipv4, DataType::Ipv4];
-    let pair = |first: Ipv4Addr, second: Ipv4Addr| Element::new(concatenated(&[&first.octets(), &second.octets()]));
+    let pair =
+        |first: Ipv4Addr, second: Ipv4Addr| Element::new(concatenated(&[&first.octets(), &second.octets()]));
     table.set(
         Set::map("vip-of", &one, &one),
         all().map(|(pod, bound)| Element::with_value(pod.octets(), bound.vip.octets())),
@@ -52,10 +53,7 @@ fn pods(table: &mut Table, datapath: &Datapath) {
     table.set(Set::new("colocated", &two), remote().map(|(pod, bound)| pair(bound.node, pod)));
     let candidate = |node: Ipv4Addr| datapath.peers.get(&node).is_some_and(|peer| peer.candidate);
     let on_candidates = remote().filter(|(_, bound)| candidate(bound.node));
-    table.set(
-        Set::new("pods-on-candidates", &one),
-        on_candidates.map(|(pod, _)| Element::new(pod.octets())),
-    );
+    table.set(Set::new("pods-on-candidates", &one), on_candidates.map(|(pod, _)| Element::new(pod.octets())));
 }
 
 /// The ports of the VIPs that have backends. The first Service of a port has it.
@@ -81,6 +79,18 @@ fn ports(table: &mut Table, datapath: &Datapath) {
         table.chain(Chain::regular(&name).comment(&port.service), [rule]);
     }
     let key = [DataType::Ipv4, DataType::Protocol, DataType::Service];
+    // The VIP and port of each backend, if there is only one.
+    let mut origins: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+    for ((vip, protocol, number), port) in &ports {
+        for (address, backend) in &port.backends {
+            let origin = origins.entry(service_key(*address, protocol.number(), *backend));
+            origin.and_modify(|origin| *origin = None).or_insert_with(|| Some(backend_data(*vip, *number)));
+        }
+    }
+    table.set(
+        Set::map("replies", &key, &[DataType::Ipv4, DataType::Service]),
+        origins.into_iter().filter_map(|(backend, origin)| Some(Element::with_value(backend, origin?))),
+    );
     let elements = ports.iter().map(|((vip, protocol, number), port)| {
         let key = service_key(*vip, protocol.number(), *number);
         Element::with_verdict(key, Verdict::Goto(name_of(*vip, port)))
