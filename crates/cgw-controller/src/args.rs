@@ -17,8 +17,6 @@ pub struct Args {
 }
 
 /// A role, or a command.
-// A process makes one.
-#[allow(clippy::large_enum_variant)]
 #[derive(Subcommand, Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one value in a process")]
 pub enum Role {

@@ -17,7 +17,12 @@ async fn state(env: &TestEnv) -> (bool, bool, bool) {
 }
 
 /// Runs a request, kills the controller at its `number`th write, and starts it again. False: it has fewer writes.
-async fn stopped(env: &TestEnv, number: u64, when: When, (method, path, body): (&str, &str, Option<&Value>)) -> bool {
+async fn stopped(
+    env: &TestEnv,
+    number: u64,
+    when: When,
+    (method, path, body): (&str, &str, Option<&Value>),
+) -> bool {
     let victim = Victim::default();
     victim.start(&env.launch()).unwrap();
     let controller = Controller::shared(victim.program().unwrap()).await;

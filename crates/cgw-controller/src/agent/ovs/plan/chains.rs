@@ -132,7 +132,10 @@ fn ingress(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
             } else {
                 format!("-m bpf --bytecode \"{}\" ", balance::bytecode(port.affinity.is_none(), count, index))
             };
-            rules.append(&chain, format!("-p {protocol} {condition}-j DNAT --to-destination {address}:{target}"));
+            rules.append(
+                &chain,
+                format!("-p {protocol} {condition}-j DNAT --to-destination {address}:{target}"),
+            );
         }
     }
 }
@@ -227,7 +230,8 @@ fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>) 
         networks.entry(network).or_default().insert(address, target);
     }
     for (network, targets) in networks {
-        let part = Chain { table: chain.table, name: format!("{}-{:06x}", chain.name, network.to_bits() >> 8) };
+        let part =
+            Chain { table: chain.table, name: format!("{}-{:06x}", chain.name, network.to_bits() >> 8) };
         rules.append(chain, format!("-s {network}/24 -j {}", part.name));
         for (address, target) in targets {
             rules.append(&part, format!("-s {address}/32 -j {target}"));

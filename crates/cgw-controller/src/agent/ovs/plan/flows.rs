@@ -48,9 +48,15 @@ fn exit(exit: Exit, facts: &Facts) -> Action {
 fn tags(profile: &Profile, datapath: &Datapath, facts: &Facts, flows: &mut BTreeSet<Flow>) {
     for (address, (_, path, pod)) in bound_pods(datapath) {
         // A pod that openshift-sdn has not set up cannot send. The guards of iptables drop what it sends before it has a tag.
-        let Some(local) = facts.pods.get(&address).filter(|_| pod.node_ip == datapath.node.ip) else { continue };
+        let Some(local) = facts.pods.get(&address).filter(|_| pod.node_ip == datapath.node.ip) else {
+            continue;
+        };
         let source = Match::NwSrc(host(address));
-        let next = if profile.tracks_pods { Action::CtTable(profile.pod_next) } else { Action::Goto(profile.pod_next) };
+        let next = if profile.tracks_pods {
+            Action::CtTable(profile.pod_next)
+        } else {
+            Action::Goto(profile.pod_next)
+        };
         flows.insert(Flow::new(
             POD_TABLE,
             POD_PRIORITY,
@@ -113,7 +119,12 @@ fn egress(profile: &Profile, datapath: &Datapath, facts: &Facts, flows: &mut BTr
     }
     for network in &datapath.networks.excluded {
         let clause = Action::Conjunction(EXCLUDED, 2, 2);
-        flows.insert(Flow::new(table, profile.excluded_priority, &[Match::Ip, Match::NwDst(*network)], &[clause]));
+        flows.insert(Flow::new(
+            table,
+            profile.excluded_priority,
+            &[Match::Ip, Match::NwDst(*network)],
+            &[clause],
+        ));
     }
     let both = Match::Conjunction(EXCLUDED);
     flows.insert(Flow::new(table, profile.excluded_priority, &[Match::Ip, both], &[leave]));
