@@ -169,7 +169,7 @@ pub enum EntryError {
     Key {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The reason.
         error: ParseError,
     },
     /// The value is no JSON of this format.
@@ -177,7 +177,7 @@ pub enum EntryError {
     Value {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The reason.
         error: String,
     },
 }

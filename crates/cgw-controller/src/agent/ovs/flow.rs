@@ -110,7 +110,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// What identifies a flow of a bridge: a second flow of the same key replaces the first one.
+/// The identity of a flow of a bridge: a second flow of the same key replaces the first one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// Table.
@@ -145,7 +145,7 @@ impl fmt::Display for Key {
 pub struct Flow {
     /// Where and when.
     pub key: Key,
-    /// Whose flow it is.
+    /// The program that owns the flow.
     pub cookie: u64,
     /// Actions in order, as text.
     pub actions: Vec<String>,
