@@ -120,6 +120,7 @@ test-assets:
 	@for what in $(KUBERNETES) kubectl monitoring cni ironcore; do scripts/assets.sh $$what >/dev/null || exit 1; done
 test-services:
 	@scripts/python.sh hcloud >/dev/null
+	@scripts/python.sh schemathesis >/dev/null
 	@scripts/openstack.sh main >/dev/null
 full-assets: test-assets
 	@for what in 1.33 1.36 cluster collector providers; do scripts/assets.sh $$what >/dev/null || exit 1; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# python.sh hcloud|moto: installs a Python program that the tests drive, Hetzner's own client or an EC2 stand-in, pinned by
-# the requirements.txt beside its tests, outside of the checkout, and prints where. What is there already stays.
+# python.sh hcloud|moto|schemathesis: installs a Python program that the tests drive, Hetzner's own client, an EC2 stand-in or a tester
+# of HTTP APIs, pinned by the requirements.txt beside its tests, outside of the checkout, and prints where. What is there already stays.
 # `<folder>/python` runs a Python that finds it; it is written last, so that its being there means that all is there.
 set -euo pipefail
 
@@ -8,7 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1-} in
   hcloud) requirements=e2e/tests/python/requirements.txt name=hcloud-python ;;
   moto) requirements=crates/egress-router-cni/tests/aws/requirements.txt name=moto ;;
-  *) echo "usage: python.sh hcloud|moto" >&2; exit 1 ;;
+  schemathesis) requirements=e2e/tests/cgw_controller/requirements.txt name=schemathesis ;;
+  *) echo "usage: python.sh hcloud|moto|schemathesis" >&2; exit 1 ;;
 esac
 version=$(sed -n "s/^$1==//p" "$requirements")
 folder=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}/$name-$version

@@ -5,4 +5,5 @@ mod bindings;
 mod crashes;
 mod env;
 mod gateways;
+mod openapi;
 mod requests;

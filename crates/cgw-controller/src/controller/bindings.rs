@@ -9,7 +9,7 @@ use common::executor::Executor;
 use common::plan::Step;
 use common::runtime::Runtime;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, core::PartialObjectMeta};
+use kube::Api;
 use tokio::sync::Mutex;
 
 use super::error::Error;
@@ -249,8 +249,8 @@ impl Bindings {
     }
 
     async fn has_namespace(&self, name: &str) -> Result<bool, Error> {
-        let api = Api::<PartialObjectMeta<Namespace>>::all(self.services.client());
-        let read = api.get_opt(name).await;
+        let api = Api::<Namespace>::all(self.services.client());
+        let read = api.get_metadata_opt(name).await;
         let namespace =
             read.map_err(|cause| Error::Kubernetes { what: format!("read namespace {name}"), cause })?;
         Ok(namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none()))
