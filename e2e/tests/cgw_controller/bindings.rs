@@ -88,7 +88,10 @@ async fn every_row_of_the_decision_table() {
     client.expect("E, unbind X/s", 200, client.unbind(VIP, &a)).await;
     assert_eq!(env.record(VIP).await, None);
     assert_eq!((annotation("vip").await, annotation("tun-id").await), (None, None), "the keys are removed");
-    assert_eq!((annotation("node-ip").await, annotation("tun-mac").await), (Some(String::new()), Some(String::new())));
+    assert_eq!(
+        (annotation("node-ip").await, annotation("tun-mac").await),
+        (Some(String::new()), Some(String::new()))
+    );
     assert_eq!(annotation("epoch").await.as_deref(), Some("100000"), "the epoch stays");
 
     // A namespace.
@@ -138,7 +141,8 @@ async fn ingress_is_shown_where_the_type_says() {
     let x = env.x.clone();
     let balanced = json!({ "type": "LoadBalancer", "loadBalancerClass": CLASS });
     env.service(&x, "balanced", 80, balanced).await;
-    env.service(&x, "foreign", 81, json!({ "type": "LoadBalancer", "loadBalancerClass": "example.com/x" })).await;
+    env.service(&x, "foreign", 81, json!({ "type": "LoadBalancer", "loadBalancerClass": "example.com/x" }))
+        .await;
     env.service(&x, "plain", 82, json!({ "externalIPs": ["192.0.2.7"] })).await;
     let controller = Controller::of(env.launch().arg("--external-ips").start().unwrap()).await;
     let client = Client { env: &env, caller: env.admin().await, controller };
@@ -150,7 +154,10 @@ async fn ingress_is_shown_where_the_type_says() {
         let service = env.read(&x, name).await;
         let status = service.status.unwrap_or_default().load_balancer.unwrap_or_default();
         let ingress = status.ingress.unwrap_or_default();
-        let ingress: Vec<_> = ingress.into_iter().map(|one| (one.ip.unwrap_or_default(), one.ip_mode.unwrap_or_default())).collect();
+        let ingress: Vec<_> = ingress
+            .into_iter()
+            .map(|one| (one.ip.unwrap_or_default(), one.ip_mode.unwrap_or_default()))
+            .collect();
         (ingress, service.spec.unwrap().external_ips.unwrap_or_default())
     };
     let proxy = vec![(VIP.to_owned(), "Proxy".to_owned())];
@@ -185,7 +192,11 @@ async fn two_replicas_race_for_a_vip_and_one_wins() {
             send(one.api, "POST", "/vip".to_owned(), Some(bind(VIP, &x, Some("a")))),
             send(two.api, "POST", "/vip".to_owned(), Some(bind(VIP, &y, Some("c")))),
         );
-        assert_eq!(BTreeSet::from([first.code, second.code]), BTreeSet::from([201, 409]), "{round}: {first:?} {second:?}");
+        assert_eq!(
+            BTreeSet::from([first.code, second.code]),
+            BTreeSet::from([201, 409]),
+            "{round}: {first:?} {second:?}"
+        );
         let (winner, loser) = if first.code == 201 { ((&x, "a"), (&y, "c")) } else { ((&y, "c"), (&x, "a")) };
         assert_eq!(env.annotation(winner.0, winner.1, "vip").await.as_deref(), Some(VIP));
         assert_eq!(env.annotation(loser.0, loser.1, "vip").await, None);

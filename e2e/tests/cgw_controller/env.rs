@@ -15,8 +15,7 @@ use hyper_util::client::legacy::Client as Wire;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -64,8 +63,8 @@ impl Keeper {
                     let body = Full::new(Bytes::from(status.unwrap_or_default().to_string()));
                     async move { http::Response::builder().status(code).body(body) }
                 });
-                let connection =
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
                 tokio::spawn(connection);
             }
         });
@@ -180,10 +179,21 @@ impl TestEnv {
         let keepers = [Keeper::start(FIRST).await, Keeper::start(SECOND).await];
         let certificate = made.cert.pem();
         let env = TestEnv {
-            control_plane, client, proxy, own, x, y, keepers, folder, kubeconfig, certificate, _alone: alone,
+            control_plane,
+            client,
+            proxy,
+            own,
+            x,
+            y,
+            keepers,
+            folder,
+            kubeconfig,
+            certificate,
+            _alone: alone,
         };
         for store in ["cgw-hosts", "cgw-binds", "cgw-providers"] {
-            env.apply("v1", "Service", Some(&env.own), store, json!({ "spec": { "clusterIP": "None" } })).await;
+            env.apply("v1", "Service", Some(&env.own), store, json!({ "spec": { "clusterIP": "None" } }))
+                .await;
         }
         env.grant("controller", "cgw-controller", json!([
             { "apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch", "patch"] },
@@ -194,9 +204,14 @@ impl TestEnv {
             { "apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"] },
         ])).await;
         env.grant("admin", "admin", json!([
-            { "nonResourceURLs": ["/vip", "/vip/*", "/vips", "/openapi.json"], "verbs": ["get", "post", "delete", "put"] },
+            { "nonResourceURLs": ["/vip", "/vip/*", "/vips", "/openapi.json", "/master_notify"], "verbs": ["get", "post", "delete", "put"] },
         ])).await;
-        env.grant("keeper", "cgw-keeper", json!([{ "nonResourceURLs": ["/master_notify"], "verbs": ["post"] }])).await;
+        env.grant(
+            "keeper",
+            "cgw-keeper",
+            json!([{ "nonResourceURLs": ["/master_notify"], "verbs": ["post"] }]),
+        )
+        .await;
         env.register(0, &["192.168.50.201-192.168.50.250"]).await;
         env.register(1, &["192.168.50.201-192.168.50.250"]).await;
         env.keepers[0].reports(Some(("MASTER", 100.0)));
@@ -225,12 +240,18 @@ impl TestEnv {
             { "apiVersion": "v1", "kind": "Namespace", "name": self.own, "uid": owner } ] });
         let rbac = "rbac.authorization.k8s.io/v1";
         self.apply(rbac, "ClusterRole", None, &name, json!({ "metadata": metadata, "rules": rules })).await;
-        self.apply(rbac, "ClusterRoleBinding", None, &name, json!({
-            "metadata": metadata,
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
-            "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": self.own }],
-        })).await;
-        let _types: (Option<ClusterRole>, Option<ClusterRoleBinding>, Option<ServiceAccount>) = (None, None, None);
+        self.apply(
+            rbac,
+            "ClusterRoleBinding",
+            None,
+            &name,
+            json!({
+                "metadata": metadata,
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+                "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": self.own }],
+            }),
+        )
+        .await;
     }
 
     /// A controller without its last flags; several may run.
@@ -296,7 +317,12 @@ impl TestEnv {
     pub async fn register(&self, keeper: usize, vips: &[&str]) {
         let Keeper { node, port, .. } = &self.keepers[keeper];
         let entry = json!({ "v": 1, "ip": node, "port": port, "node": format!("g{keeper}"), "vrid": 51, "vips": vips, "boot": "b" });
-        self.annotate(&self.own, "cgw-hosts", json!({ format!("{PREFIX}/host.{node}-{port}"): entry.to_string() })).await;
+        self.annotate(
+            &self.own,
+            "cgw-hosts",
+            json!({ format!("{PREFIX}/host.{node}-{port}"): entry.to_string() }),
+        )
+        .await;
     }
 
     pub async fn annotate(&self, namespace: &str, service: &str, annotations: Value) {
@@ -328,7 +354,8 @@ impl TestEnv {
     /// The gateway in the annotations: node and epoch.
     pub async fn gateway(&self, namespace: &str, name: &str) -> (String, String) {
         let service = self.read(namespace, name).await;
-        let of = |word: &str| service.annotations().get(&format!("{PREFIX}/{word}")).cloned().unwrap_or_default();
+        let of =
+            |word: &str| service.annotations().get(&format!("{PREFIX}/{word}")).cloned().unwrap_or_default();
         (of("node-ip"), of("epoch"))
     }
 

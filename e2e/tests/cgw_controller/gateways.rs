@@ -32,7 +32,9 @@ async fn a_notification_moves_every_service_of_its_vips_and_an_older_one_none() 
     let body = json!({ "vip": OTHER, "namespace": x, "service": "alone" });
     assert_eq!(admin.send(api, "POST", "/vip", Some(body)).await.code, 201);
     let (first, second) = (env.keeper(FIRST).await, env.keeper(SECOND).await);
-    let post = async |caller: &super::env::Caller, body| caller.send(api, "POST", "/master_notify", Some(body)).await;
+    let post = async |caller: &super::env::Caller, body| {
+        caller.send(api, "POST", "/master_notify", Some(body)).await
+    };
 
     // A flip; an unbound VIP is ignored.
     env.keepers[0].reports(None);
@@ -72,8 +74,8 @@ async fn a_notification_moves_every_service_of_its_vips_and_an_older_one_none() 
     env.proxy.remove(rule);
     assert_eq!(post(&first, notify(&[VIP, OTHER], FIRST, Some(400.0))).await.code, 200);
     assert_eq!(env.gateway(&x, "s1").await, (FIRST.to_owned(), "400000".to_owned()));
-    let events = controller.program.metrics().await.unwrap();
-    drop(events);
+    let metrics = controller.program.get("/metrics").await.unwrap().1;
+    assert!(metrics.contains("cgw_controller_master_notify_seconds_count 7"), "{metrics}");
 }
 
 #[tokio::test]
@@ -87,7 +89,10 @@ async fn status_servers_are_found_once_and_again_after_a_registration() {
     let bind = async || admin.send(controller.api, "POST", "/vip", Some(body.clone())).await.code;
     let reads = || {
         let requests = env.proxy.requests();
-        requests.iter().filter(|one| one.path.ends_with("/services/cgw-hosts") && one.method == http::Method::GET).count()
+        requests
+            .iter()
+            .filter(|one| one.path.ends_with("/services/cgw-hosts") && one.method == http::Method::GET)
+            .count()
     };
     let providers = || env.changes().iter().filter(|one| one.path.ends_with("/cgw-providers")).count();
     assert_eq!(bind().await, 201);
@@ -128,23 +133,34 @@ async fn what_other_clients_and_crashes_leave_is_repaired_and_the_steady_state_w
     env.annotate(&x, "a", json!({ format!("{PREFIX}/vip"): null })).await;
     wait("it is bound again", async || env.annotation(&x, "a", "vip").await.as_deref() == Some(VIP)).await;
     // A tenant that writes another gateway, which is older.
-    env.annotate(&x, "a", json!({ format!("{PREFIX}/node-ip"): "10.0.0.1", format!("{PREFIX}/epoch"): "7" })).await;
+    env.annotate(&x, "a", json!({ format!("{PREFIX}/node-ip"): "10.0.0.1", format!("{PREFIX}/epoch"): "7" }))
+        .await;
     wait("the gateway is repaired", async || env.gateway(&x, "a").await.0 == FIRST).await;
     // A flip without a notification.
     env.keepers[0].reports(Some(("BACKUP", 300.0)));
     env.keepers[1].reports(Some(("MASTER", 300.0)));
-    wait("the poll finds the master", async || env.gateway(&x, "a").await == (SECOND.to_owned(), "300000".to_owned())).await;
+    wait("the poll finds the master", async || {
+        env.gateway(&x, "a").await == (SECOND.to_owned(), "300000".to_owned())
+    })
+    .await;
     // A record for a Service that does not exist yet.
-    let record = json!({ "v": 1, "scope": "service", "namespace": x, "service": "later", "tunId": "0x00000009" }).to_string();
+    let record =
+        json!({ "v": 1, "scope": "service", "namespace": x, "service": "later", "tunId": "0x00000009" })
+            .to_string();
     env.annotate(&env.own, "cgw-binds", json!({ format!("{PREFIX}/bind.{OTHER}"): record })).await;
     let problem = r#"cgw_controller_problems{reason="ServiceMissing"} 1"#;
-    wait("the problem is counted", async || controllers[0].program.get("/metrics").await.unwrap().1.contains(problem)).await;
+    wait("the problem is counted", async || {
+        controllers[0].program.get("/metrics").await.unwrap().1.contains(problem)
+    })
+    .await;
     env.service(&x, "later", 90, json!({})).await;
-    wait("the Service is bound", async || env.annotation(&x, "later", "vip").await.as_deref() == Some(OTHER)).await;
+    wait("the Service is bound", async || env.annotation(&x, "later", "vip").await.as_deref() == Some(OTHER))
+        .await;
     assert_eq!(env.annotation(&x, "later", "tun-id").await.as_deref(), Some("0x00000009"));
     // An unbind that was stopped after its first write.
     let record = json!({ "v": 1, "scope": "service", "namespace": x, "service": "later", "tunId": "0x00000009", "unbinding": true });
-    env.annotate(&env.own, "cgw-binds", json!({ format!("{PREFIX}/bind.{OTHER}"): record.to_string() })).await;
+    env.annotate(&env.own, "cgw-binds", json!({ format!("{PREFIX}/bind.{OTHER}"): record.to_string() }))
+        .await;
     wait("the unbind is completed", async || {
         env.record(OTHER).await.is_none() && env.annotation(&x, "later", "vip").await.is_none()
     })

@@ -7,7 +7,8 @@ use super::env::{FIRST, TestEnv, VIP};
 #[tokio::test]
 async fn callers_are_authenticated_and_authorized() {
     let env = TestEnv::start().await;
-    let api = env.controller().await.api;
+    let controller = env.controller().await;
+    let api = controller.api;
     let audience = "cgw-controller.perimeter.dev";
     let bind = json!({ "vip": VIP, "namespace": env.x });
 
@@ -23,7 +24,11 @@ async fn callers_are_authenticated_and_authorized() {
     assert_eq!(other.send(api, "GET", "/vips", None).await.code, 401);
     // Without a right.
     let tenant = env.caller(Some(env.token("tenant", audience).await), None);
-    for (method, path, body) in [("POST", "/vip", Some(bind.clone())), ("GET", "/vips", None), ("DELETE", "/vip/192.168.50.201/a", None)] {
+    for (method, path, body) in [
+        ("POST", "/vip", Some(bind.clone())),
+        ("GET", "/vips", None),
+        ("DELETE", "/vip/192.168.50.201/a", None),
+    ] {
         assert_eq!(tenant.send(api, method, path, body).await.code, 403, "{path}");
     }
     let keeper = env.keeper(FIRST).await;
@@ -35,8 +40,14 @@ async fn callers_are_authenticated_and_authorized() {
     assert_eq!(keeper.send(api, "POST", "/master_notify", Some(notify(VIP, FIRST))).await.code, 200);
     let elsewhere = env.keeper("127.0.0.99").await;
     assert_eq!(elsewhere.send(api, "POST", "/master_notify", Some(notify(VIP, FIRST))).await.code, 403);
-    assert_eq!(keeper.send(api, "POST", "/master_notify", Some(notify(VIP, super::env::SECOND))).await.code, 403);
-    assert_eq!(keeper.send(api, "POST", "/master_notify", Some(notify("192.168.60.1", FIRST))).await.code, 403);
+    assert_eq!(
+        keeper.send(api, "POST", "/master_notify", Some(notify(VIP, super::env::SECOND))).await.code,
+        403
+    );
+    assert_eq!(
+        keeper.send(api, "POST", "/master_notify", Some(notify("192.168.60.1", FIRST))).await.code,
+        403
+    );
     let admin = env.caller(Some(env.token("admin", audience).await), Some(FIRST));
     assert_eq!(admin.send(api, "POST", "/master_notify", Some(notify(VIP, FIRST))).await.code, 403);
 }
@@ -66,7 +77,9 @@ async fn invalid_requests_are_refused_and_the_api_is_described() {
         assert!(response.body["message"].is_string(), "{response:?}");
     }
     let valid = r#"{"vip":"192.168.50.201","namespace":"missing"}"#;
-    for (kind, code) in [(None, 415), (Some("text/plain"), 415), (Some("application/json; charset=utf-8"), 404)] {
+    for (kind, code) in
+        [(None, 415), (Some("text/plain"), 415), (Some("application/json; charset=utf-8"), 404)]
+    {
         assert_eq!(admin.raw(api, "POST", "/vip", kind, valid.to_owned()).await.code, code, "{kind:?}");
     }
     let large = format!("{{\"vip\":\"{}\"}}", "1".repeat(200 << 10));
@@ -76,7 +89,10 @@ async fn invalid_requests_are_refused_and_the_api_is_described() {
     let get = admin.send(api, "GET", "/vip/not-an-address", None).await;
     assert_eq!(get.code, 400, "{get:?}");
     assert_eq!(admin.send(api, "GET", "/vip/192.168.60.1", None).await.code, 404);
-    assert_eq!(admin.send(api, "GET", "/vip/192.168.50.201", None).await.body, json!({ "vip": VIP, "services": [] }));
+    assert_eq!(
+        admin.send(api, "GET", "/vip/192.168.50.201", None).await.body,
+        json!({ "vip": VIP, "services": [] })
+    );
     let description = admin.send(api, "GET", "/openapi.json", None).await;
     assert_eq!(description.code, 200);
     assert!(description.body["paths"]["/master_notify"]["post"]["responses"]["403"].is_object());
