@@ -15,8 +15,7 @@ use hyper_util::client::legacy::Client as Wire;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -205,7 +204,7 @@ impl TestEnv {
             { "apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"] },
         ])).await;
         env.grant("admin", "admin", json!([
-            { "nonResourceURLs": ["/vip", "/vip/*", "/vips", "/openapi.json"], "verbs": ["get", "post", "delete", "put"] },
+            { "nonResourceURLs": ["/vip", "/vip/*", "/vips", "/openapi.json", "/master_notify"], "verbs": ["get", "post", "delete", "put"] },
         ])).await;
         env.grant(
             "keeper",
@@ -253,8 +252,6 @@ impl TestEnv {
             }),
         )
         .await;
-        let _types: (Option<ClusterRole>, Option<ClusterRoleBinding>, Option<ServiceAccount>) =
-            (None, None, None);
     }
 
     /// A controller without its last flags; several may run.

@@ -7,7 +7,8 @@ use super::env::{FIRST, TestEnv, VIP};
 #[tokio::test]
 async fn callers_are_authenticated_and_authorized() {
     let env = TestEnv::start().await;
-    let api = env.controller().await.api;
+    let controller = env.controller().await;
+    let api = controller.api;
     let audience = "cgw-controller.perimeter.dev";
     let bind = json!({ "vip": VIP, "namespace": env.x });
 
