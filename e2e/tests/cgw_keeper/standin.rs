@@ -121,7 +121,7 @@ impl State {
             return self.problem("a patch without JSON");
         };
         let version = &patch["metadata"]["resourceVersion"];
-        if version.is_string() && *version != self.version.to_string() {
+        if version.is_string() && version.as_str() != Some(self.version.to_string().as_str()) {
             return refused(StatusCode::CONFLICT, "Conflict");
         }
         let Some(annotations) = patch["metadata"]["annotations"].as_object() else {
