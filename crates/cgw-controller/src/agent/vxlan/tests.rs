@@ -10,6 +10,8 @@ use crate::api::TunId;
 
 /// A node with an underlay link, in a namespace of the test's own.
 fn node(datapath: &Datapath) -> Vxlan {
+    // The kernel adds routes of IPv6 seconds after a link is up: states could not be compared.
+    run("sysctl", ["-qw", "net.ipv6.conf.default.disable_ipv6=1"]);
     ip("link set lo up");
     ip("link add eth0 mtu 1500 type veth peer name eth1");
     ip("link set eth1 up");
