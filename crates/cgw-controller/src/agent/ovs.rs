@@ -120,9 +120,15 @@ impl Ovs {
         let observed = self.observe_flows()?;
         let facts = self.facts(&observed)?;
         if desired.node.candidate && facts.has_egress_ip {
-            return Err(self.bridge_error("this node is a gateway candidate, and openshift-sdn uses it for an egressIP".into()));
+            return Err(self.bridge_error(
+                "this node is a gateway candidate, and openshift-sdn uses it for an egressIP".into(),
+            ));
         }
-        changes.extend(self.set_flows(&observed, plan::flows(&self.config.profile, desired, &facts), mode)?);
+        changes.extend(self.set_flows(
+            &observed,
+            plan::flows(&self.config.profile, desired, &facts),
+            mode,
+        )?);
         Ok(changes)
     }
 
@@ -181,12 +187,18 @@ impl Ovs {
         let is_written = present.jumps == desired.jumps
             && present.chains.keys().eq(desired.chains.keys())
             && present.chains.values().map(Vec::len).eq(desired.chains.values().map(Vec::len));
-        self.rules = Some(Written { observed: if is_written { present } else { desired.clone() }, desired: desired.clone() });
+        self.rules = Some(Written {
+            observed: if is_written { present } else { desired.clone() },
+            desired: desired.clone(),
+        });
         Ok(changes)
     }
 
     fn set_flows(
-        &mut self, observed: &BTreeSet<Flow>, desired: BTreeSet<Flow>, mode: Mode,
+        &mut self,
+        observed: &BTreeSet<Flow>,
+        desired: BTreeSet<Flow>,
+        mode: Mode,
     ) -> Result<Vec<Change>, Error> {
         if Written::is(self.flows.as_ref(), &ours(observed), &desired) {
             return Ok(Vec::new());

@@ -24,12 +24,12 @@ pub fn bytecode(use_port: bool, count: usize, index: usize) -> String {
     let mut program: Vec<(u16, u8, u8, u32)> = Vec::new();
     if use_port {
         program.extend([
-            (0xb1, 0, 0, 0), // ldx 4*([0]&0xf): length of the IP header
-            (0x48, 0, 0, 0), // ldh [x+0]: source port
+            (0xb1, 0, 0, 0),           // ldx 4*([0]&0xf): length of the IP header
+            (0x48, 0, 0, 0),           // ldh [x+0]: source port
             (0x24, 0, 0, PORT_FACTOR), // mul
-            (0x07, 0, 0, 0), // tax
-            (0x20, 0, 0, 12), // ld [12]: source address
-            (0xac, 0, 0, 0), // xor x
+            (0x07, 0, 0, 0),           // tax
+            (0x20, 0, 0, 12),          // ld [12]: source address
+            (0xac, 0, 0, 0),           // xor x
         ]);
     } else {
         program.push((0x20, 0, 0, 12));

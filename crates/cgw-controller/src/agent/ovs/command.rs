@@ -96,7 +96,8 @@ impl Programs<'_> {
     }
 
     fn run(&self, operation: &str, mut command: Command, input: Option<&str>) -> Result<String, Error> {
-        let error = |cause: String, is_permanent| Error { operation: operation.to_owned(), cause, is_permanent };
+        let error =
+            |cause: String, is_permanent| Error { operation: operation.to_owned(), cause, is_permanent };
         let program = command.get_program().to_string_lossy().into_owned();
         let deadline = Instant::now() + self.timeout;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -178,7 +179,10 @@ mod tests {
     #[test]
     fn failure_has_the_error_output() {
         let error = run(LONG, "ls", &["/nonexistent/file"], None).unwrap_err();
-        assert!(error.to_string().starts_with("running a program failed: ls exited with exit status: 2"), "{error}");
+        assert!(
+            error.to_string().starts_with("running a program failed: ls exited with exit status: 2"),
+            "{error}"
+        );
         assert!(error.cause.contains("No such file") && !error.is_permanent, "{error}");
     }
 

@@ -80,26 +80,31 @@ mod tests {
     };
 
     fn flow() -> impl Strategy<Value = Flow> {
-        (0..3_u8, 0..3_u16, 1..3_u32, 0..3_u8, any::<bool>()).prop_map(|(table, priority, tag, goto, ours)| {
-            let mut flow = Flow::new(table, priority, &[Match::Ip, Match::Reg3(tag)], &[Action::Goto(100 + goto)]);
-            if !ours {
-                flow.cookie = 0;
-            }
-            flow
-        })
+        (0..3_u8, 0..3_u16, 1..3_u32, 0..3_u8, any::<bool>()).prop_map(
+            |(table, priority, tag, goto, ours)| {
+                let mut flow =
+                    Flow::new(table, priority, &[Match::Ip, Match::Reg3(tag)], &[Action::Goto(100 + goto)]);
+                if !ours {
+                    flow.cookie = 0;
+                }
+                flow
+            },
+        )
     }
 
     /// A table holds one flow of a key.
     fn bridge() -> impl Strategy<Value = BTreeSet<Flow>> {
         proptest::collection::vec(flow(), 0..12).prop_map(|flows| {
-            let by_key: BTreeMap<Key, Flow> = flows.into_iter().map(|flow| (flow.key.clone(), flow)).collect();
+            let by_key: BTreeMap<Key, Flow> =
+                flows.into_iter().map(|flow| (flow.key.clone(), flow)).collect();
             by_key.into_values().collect()
         })
     }
 
     /// What the switch does with a bundle.
     fn applied(observed: &BTreeSet<Flow>, changes: &[FlowChange]) -> BTreeSet<Flow> {
-        let mut flows: BTreeMap<Key, Flow> = observed.iter().map(|flow| (flow.key.clone(), flow.clone())).collect();
+        let mut flows: BTreeMap<Key, Flow> =
+            observed.iter().map(|flow| (flow.key.clone(), flow.clone())).collect();
         for change in changes {
             match change {
                 FlowChange::Add(flow) => {
@@ -146,7 +151,10 @@ mod tests {
             let builtin = self.0.iter().filter(|(chain, _)| !chain.name.starts_with(PREFIX));
             builtin
                 .map(|(chain, texts)| {
-                    (chain.to_string(), texts.iter().filter(|text| !text.contains("-j CGW-")).cloned().collect())
+                    (
+                        chain.to_string(),
+                        texts.iter().filter(|text| !text.contains("-j CGW-")).cloned().collect(),
+                    )
                 })
                 .collect()
         }
@@ -188,7 +196,10 @@ mod tests {
             }
             for (name, present) in [("A", a), ("B", b)] {
                 if present {
-                    chains.insert(Chain::ours(Table::Mangle, name), vec![format!("-s 10.0.0.{}/32 -j DROP", name.len())]);
+                    chains.insert(
+                        Chain::ours(Table::Mangle, name),
+                        vec![format!("-s 10.0.0.{}/32 -j DROP", name.len())],
+                    );
                 }
             }
             Kernel(chains)

@@ -55,7 +55,8 @@ pub struct Interface {
 /// # Errors
 /// The text has another form.
 pub fn parse_interfaces(text: &str) -> Result<BTreeMap<String, Interface>, String> {
-    let table: Value = serde_json::from_str(text).map_err(|error| format!("the output is no JSON: {error}"))?;
+    let table: Value =
+        serde_json::from_str(text).map_err(|error| format!("the output is no JSON: {error}"))?;
     let list = |key: &str| {
         table.get(key).and_then(Value::as_array).ok_or_else(|| format!("the output has no list \"{key}\""))
     };
@@ -88,7 +89,9 @@ pub fn parse_interfaces(text: &str) -> Result<BTreeMap<String, Interface>, Strin
 /// # Errors
 /// The bridge is not openshift-sdn's, or is not set up yet, or has the tables of another profile.
 pub fn facts(
-    profile: &Profile, interfaces: &BTreeMap<String, Interface>, flows: &BTreeSet<Flow>,
+    profile: &Profile,
+    interfaces: &BTreeMap<String, Interface>,
+    flows: &BTreeSet<Flow>,
 ) -> Result<Facts, String> {
     let port = |name: &str| {
         let port = interfaces.get(name).and_then(|interface| interface.port);
@@ -194,7 +197,8 @@ mod tests {
     #[test]
     fn egress_ip_of_openshift_is_detected() {
         let interfaces = parse_interfaces(INTERFACES).unwrap();
-        let line = "cookie=0x0, table=100, priority=100,ip,reg0=0x4d2 actions=set_field:0x4d2->pkt_mark,output:2\n";
+        let line =
+            "cookie=0x0, table=100, priority=100,ip,reg0=0x4d2 actions=set_field:0x4d2->pkt_mark,output:2\n";
         let flows = parse_dump(&format!("{}{line}", include_str!("tests/dump.txt"))).unwrap();
         assert!(facts(&V3_7, &interfaces, &flows).unwrap().has_egress_ip);
     }
@@ -204,7 +208,8 @@ mod tests {
         for text in ["", "{}", "{\"headings\":[],\"data\":[]}"] {
             assert!(parse_interfaces(text).is_err(), "{text}");
         }
-        let row = "{\"headings\":[\"name\",\"ofport\",\"external_ids\",\"mac_in_use\"],\"data\":[[\"x\"],[]]}";
+        let row =
+            "{\"headings\":[\"name\",\"ofport\",\"external_ids\",\"mac_in_use\"],\"data\":[[\"x\"],[]]}";
         assert_eq!(parse_interfaces(row).unwrap().len(), 1);
     }
 }

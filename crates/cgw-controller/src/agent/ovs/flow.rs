@@ -34,6 +34,8 @@ pub enum Match {
     Reg3(u32),
     /// Conntrack's state, flags in the order that Open vSwitch prints.
     CtState(&'static str),
+    /// Conntrack's zone of the last lookup.
+    CtZone(u16),
     /// TCP flags.
     TcpFlags(&'static str),
     /// All clauses of the conjunction matched.
@@ -51,6 +53,7 @@ impl Match {
             Match::TunSrc(address) => ("tun_src", address.to_string()),
             Match::Reg3(value) => ("reg3", format!("{value:#x}")),
             Match::CtState(flags) => ("ct_state", flags.into()),
+            Match::CtZone(zone) => ("ct_zone", zone.to_string()),
             Match::TcpFlags(flags) => ("tcp_flags", flags.into()),
             Match::Conjunction(id) => ("conj_id", id.to_string()),
         }
@@ -83,8 +86,12 @@ pub enum Action {
     Goto(u8),
     /// Reads conntrack and continues in a table.
     CtTable(u8),
+    /// Reads a zone of conntrack and continues in a table.
+    CtZoneTable(u16, u8),
     /// Records the connection in conntrack.
     CtCommit,
+    /// Records the connection in a zone of conntrack.
+    CtCommitZone(u16),
     /// A clause of a conjunction: ID, number, count.
     Conjunction(u32, u8, u8),
     /// Drops the packet.
@@ -103,6 +110,8 @@ impl fmt::Display for Action {
             Action::Output(port) => write!(f, "output:{port}"),
             Action::Goto(table) => write!(f, "goto_table:{table}"),
             Action::CtTable(table) => write!(f, "ct(table={table})"),
+            Action::CtZoneTable(zone, table) => write!(f, "ct(table={table},zone={zone})"),
+            Action::CtCommitZone(zone) => write!(f, "ct(commit,zone={zone})"),
             Action::CtCommit => f.write_str("ct(commit)"),
             Action::Conjunction(id, clause, count) => write!(f, "conjunction({id},{clause}/{count})"),
             Action::Drop => f.write_str("drop"),
@@ -222,10 +231,13 @@ fn parse_line(line: &str) -> Result<Flow, ParseError> {
         match name {
             "cookie" => {
                 let digits = value.strip_prefix("0x").ok_or_else(|| error("its cookie is no number"))?;
-                flow.cookie = u64::from_str_radix(digits, 16).map_err(|_| error("its cookie is no number"))?;
+                flow.cookie =
+                    u64::from_str_radix(digits, 16).map_err(|_| error("its cookie is no number"))?;
             }
             "table" => flow.key.table = value.parse().map_err(|_| error("its table is no number"))?,
-            "priority" => flow.key.priority = value.parse().map_err(|_| error("its priority is no number"))?,
+            "priority" => {
+                flow.key.priority = value.parse().map_err(|_| error("its priority is no number"))?
+            }
             name if STATISTICS.contains(&name) => {}
             name => {
                 let value = value.strip_suffix("/32").unwrap_or(value);
@@ -277,19 +289,36 @@ mod tests {
             Flow::new(
                 0,
                 1120,
-                &[Match::InPort(1), Match::Ip, Match::CtState("-trk"), Match::NwSrc(cluster), Match::NwDst(net("224.0.0.0/4"))],
+                &[
+                    Match::InPort(1),
+                    Match::Ip,
+                    Match::CtState("-trk"),
+                    Match::NwSrc(cluster),
+                    Match::NwDst(net("224.0.0.0/4")),
+                ],
                 &[Action::CtTable(0)],
             ),
             Flow::new(
                 0,
                 1110,
-                &[Match::InPort(3), Match::Tcp, Match::TcpFlags("+rst"), Match::CtState("-trk"), Match::NwSrc(pod)],
+                &[
+                    Match::InPort(3),
+                    Match::Tcp,
+                    Match::TcpFlags("+rst"),
+                    Match::CtState("-trk"),
+                    Match::NwSrc(pod),
+                ],
                 &[Action::Goto(20)],
             ),
             Flow::new(
                 0,
                 210,
-                &[Match::InPort(1), Match::TunSrc([192, 168, 50, 11].into()), Match::Ip, Match::NwSrc(cluster)],
+                &[
+                    Match::InPort(1),
+                    Match::TunSrc([192, 168, 50, 11].into()),
+                    Match::Ip,
+                    Match::NwSrc(cluster),
+                ],
                 &[Action::VnidFromTunnel, Action::SetEthDst(mac), Action::Goto(100)],
             ),
             Flow::new(
@@ -318,7 +347,12 @@ mod tests {
             ),
             Flow::new(100, 140, &[Match::Ip, Match::Reg3(0xccdd)], &[Action::Drop]),
             Flow::new(100, 155, &[Match::Ip, Match::Reg3(0xaabb)], &[Action::Conjunction(50912, 1, 2)]),
-            Flow::new(100, 155, &[Match::Ip, Match::NwDst(net("192.168.50.11/32"))], &[Action::Conjunction(50912, 2, 2)]),
+            Flow::new(
+                100,
+                155,
+                &[Match::Ip, Match::NwDst(net("192.168.50.11/32"))],
+                &[Action::Conjunction(50912, 2, 2)],
+            ),
             Flow::new(100, 155, &[Match::Ip, Match::Conjunction(50912)], &[Action::Goto(101)]),
         ]);
         let observed = parse_dump(DUMP).unwrap();
@@ -340,7 +374,9 @@ mod tests {
 
     #[test]
     fn line_that_is_no_flow_is_refused() {
-        for line in ["ovs-ofctl: br0 is not a bridge", " cookie=zz, table=0 actions=drop", " table=300 actions=drop"] {
+        for line in
+            ["ovs-ofctl: br0 is not a bridge", " cookie=zz, table=0 actions=drop", " table=300 actions=drop"]
+        {
             assert!(parse_dump(line).is_err(), "{line}");
         }
     }

@@ -146,7 +146,10 @@ impl Step {
     #[must_use]
     pub fn chain(&self) -> &Chain {
         match self {
-            Step::Replace(chain, _) | Step::DeleteJump(chain, _) | Step::InsertJump(chain, _) | Step::Remove(chain) => chain,
+            Step::Replace(chain, _)
+            | Step::DeleteJump(chain, _)
+            | Step::InsertJump(chain, _)
+            | Step::Remove(chain) => chain,
         }
     }
 }

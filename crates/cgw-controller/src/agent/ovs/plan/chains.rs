@@ -18,10 +18,12 @@ use crate::agent::{
 
 /// Rules of one chain for each source address are split by /24 above this number.
 const LINEAR: usize = 256;
+/// A TCP packet that does not begin a connection.
+const NO_SYN: &str = "! --tcp-flags FIN,SYN,RST,ACK SYN";
 
 pub(super) fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
     let mut rules = Rules::default();
-    guard_new(datapath, &mut rules);
+    guard_new(ports, datapath, &mut rules);
     guard_established(datapath, &mut rules);
     if datapath.node.candidate {
         ingress(ports, datapath, &mut rules);
@@ -37,7 +39,7 @@ fn jump(rules: &mut Rules, table: Table, parent: &str, rule: &str) {
 
 /// Drops new connections of pods that have no SNAT here and are not known as unbound: fail-closed. Without it, a bound pod that
 /// lost its tag leaves with the address of its node, and a pod whose rules are missing leaves with the address of the gateway.
-fn guard_new(datapath: &Datapath, rules: &mut Rules) {
+fn guard_new(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
     let chain = Chain::ours(Table::Mangle, "FORWARD");
     let guard = Chain::ours(Table::Mangle, "GUARD");
     jump(rules, Table::Mangle, "FORWARD", "-i tun0 -j CGW-FORWARD");
@@ -50,6 +52,19 @@ fn guard_new(datapath: &Datapath, rules: &mut Rules) {
     // nat does not translate these, so they would leave with the address of the pod.
     rules.append(&guard, "-m conntrack --ctstate INVALID -j DROP".into());
     rules.append(&guard, "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN".into());
+    if datapath.node.candidate && ports == PortMode::Own {
+        // After a change of the gateway the client's next packet restores the entry of its connection: the choice of the backend is
+        // the same. The backend's next packet must not come first, or it would become a connection of its own.
+        let backends = Chain::ours(Table::Mangle, "BACKENDS");
+        rules.append(&guard, format!("-p tcp -m tcp {NO_SYN} -j CGW-BACKENDS"));
+        rules.chains.entry(backends.clone()).or_default();
+        let tcp = service_ports(datapath).filter(|(_, port)| port.protocol == Protocol::Tcp);
+        let targets: BTreeSet<(Ipv4Addr, u16)> =
+            tcp.flat_map(|(_, port)| port.backends.iter().copied()).collect();
+        for (address, port) in targets {
+            rules.append(&backends, format!("-s {address}/32 -p tcp -m tcp --sport {port} -j DROP"));
+        }
+    }
     for network in &datapath.networks.services {
         rules.append(&guard, format!("-m conntrack --ctorigdst {network} -j RETURN"));
     }
@@ -132,7 +147,10 @@ fn ingress(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
             } else {
                 format!("-m bpf --bytecode \"{}\" ", balance::bytecode(port.affinity.is_none(), count, index))
             };
-            rules.append(&chain, format!("-p {protocol} {condition}-j DNAT --to-destination {address}:{target}"));
+            rules.append(
+                &chain,
+                format!("-p {protocol} {condition}-j DNAT --to-destination {address}:{target}"),
+            );
         }
     }
 }
@@ -183,9 +201,7 @@ fn input(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
         // Packets of connections whose conntrack entry is on another gateway: this node's TCP would reset the connections.
         rules.append(
             &chain,
-            format!(
-                "-d {vip}/32 -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack ! --ctstate DNAT -j DROP"
-            ),
+            format!("-d {vip}/32 -p tcp -m tcp {NO_SYN} -m conntrack ! --ctstate DNAT -j DROP"),
         );
     }
     if ports == PortMode::KubeProxy {
@@ -227,7 +243,8 @@ fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>) 
         networks.entry(network).or_default().insert(address, target);
     }
     for (network, targets) in networks {
-        let part = Chain { table: chain.table, name: format!("{}-{:06x}", chain.name, network.to_bits() >> 8) };
+        let part =
+            Chain { table: chain.table, name: format!("{}-{:06x}", chain.name, network.to_bits() >> 8) };
         rules.append(chain, format!("-s {network}/24 -j {}", part.name));
         for (address, target) in targets {
             rules.append(&part, format!("-s {address}/32 -j {target}"));

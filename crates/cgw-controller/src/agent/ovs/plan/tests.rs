@@ -18,7 +18,8 @@ use crate::{
 /// The example of openshift-sdn's part of the specification: n1 .11, n2 .12, g1 .21, g2 .22; Service A on VIP .201 with the pods a1
 /// (n1), a2 (n2), a3 (g1), Service B on VIP .202 with the pod b1 (n2).
 fn example(node: &str, route: VipRoute) -> (Datapath, Facts) {
-    let ips = [("n1", 11), ("n2", 12), ("g1", 21), ("g2", 22)].map(|(name, last)| (name, ip([192, 168, 50, last])));
+    let ips =
+        [("n1", 11), ("n2", 12), ("g1", 21), ("g2", 22)].map(|(name, last)| (name, ip([192, 168, 50, last])));
     let own = ips.iter().find(|(name, _)| *name == node).unwrap().1;
     let candidate = |name: &str| name.starts_with('g');
     let pod = |node: usize, name: &str| BoundPod { name: name.into(), node_ip: ips[node].1 };
@@ -30,14 +31,19 @@ fn example(node: &str, route: VipRoute) -> (Datapath, Facts) {
         backends: backends.iter().map(|address| (*address, 8080)).collect(),
         affinity: None,
     };
-    let (a1, a2, a3, b1) = (ip([10, 128, 0, 10]), ip([10, 129, 0, 10]), ip([10, 130, 0, 10]), ip([10, 129, 0, 20]));
+    let (a1, a2, a3, b1) =
+        (ip([10, 128, 0, 10]), ip([10, 129, 0, 10]), ip([10, 130, 0, 10]), ip([10, 129, 0, 20]));
     let vips = BTreeMap::from([
         (
             ip([192, 168, 50, 201]),
             VipPath {
                 tun_id: TunId::new(0xaabb).unwrap(),
                 route,
-                pods: BTreeMap::from([(a1, pod(0, "ns-a/a1")), (a2, pod(1, "ns-a/a2")), (a3, pod(2, "ns-a/a3"))]),
+                pods: BTreeMap::from([
+                    (a1, pod(0, "ns-a/a1")),
+                    (a2, pod(1, "ns-a/a2")),
+                    (a3, pod(2, "ns-a/a3")),
+                ]),
                 ports: vec![port("ns-a/svc-a", &[a1, a2, a3])],
             },
         ),
@@ -126,7 +132,9 @@ fn profile_3_7_has_the_flows_of_the_specification_on_a_node() {
         "table=100,priority=160,ip,ct_state=+rpl+trk,reg3=0xaabb,actions=goto_table:101".to_owned(),
         "table=100,priority=160,ip,ct_state=+rpl+trk,reg3=0xccdd,actions=goto_table:101".to_owned(),
     ];
-    let with = |tags: &[&str]| spec(&egress.iter().map(String::as_str).chain(tags.iter().copied()).collect::<Vec<_>>());
+    let with = |tags: &[&str]| {
+        spec(&egress.iter().map(String::as_str).chain(tags.iter().copied()).collect::<Vec<_>>())
+    };
     let n1 = desired(&V3_7, &example("n1", to_g1()));
     let a1 = "table=20,priority=110,ip,in_port=3,nw_src=10.128.0.10,\
               actions=load:0x3f6450->NXM_NX_REG0[],load:0xaabb->NXM_NX_REG3[],ct(table=21)";
@@ -224,22 +232,38 @@ fn excluded_destinations_leave_on_the_own_node() {
     let (mut datapath, facts) = example("n1", to_g1());
     datapath.networks.excluded = vec!["192.168.50.11/32".parse().unwrap(), "10.0.0.0/8".parse().unwrap()];
     let n1 = desired(&V3_7, &(datapath, facts));
-    let excluded: BTreeSet<Flow> = n1.flows.into_iter().filter(|flow| flow.key.priority == 155).collect();
+    let excluded: BTreeSet<Flow> = n1
+        .flows
+        .into_iter()
+        .filter(|flow| flow.key.table == 0 || (161..164).contains(&flow.key.priority))
+        .collect();
+    let to_gateway = "actions=set_field:3a:a8:33:5f:e8:d9->eth_dst,move:NXM_NX_REG0[]->NXM_NX_TUN_ID[0..31],\
+                      set_field:192.168.50.21->tun_dst,output:1";
     assert_eq!(
         excluded,
         spec(&[
-            "table=100,priority=155,ip,reg3=0xaabb,actions=conjunction(50912,1/2)",
-            "table=100,priority=155,ip,reg3=0xccdd,actions=conjunction(50912,1/2)",
-            "table=100,priority=155,ip,nw_dst=192.168.50.11,actions=conjunction(50912,2/2)",
-            "table=100,priority=155,ip,nw_dst=10.0.0.0/8,actions=conjunction(50912,2/2)",
-            "table=100,priority=155,ip,conj_id=50912,actions=goto_table:101",
+            "table=100,priority=161,ip,reg3=0xaabb,actions=conjunction(50912,1/2)",
+            "table=100,priority=161,ip,reg3=0xccdd,actions=conjunction(50912,1/2)",
+            "table=100,priority=161,ip,nw_dst=192.168.50.11,actions=conjunction(50912,2/2)",
+            "table=100,priority=161,ip,nw_dst=10.0.0.0/8,actions=conjunction(50912,2/2)",
+            "table=100,priority=161,ip,conj_id=50912,actions=ct(table=100,zone=50912)",
+            "table=100,priority=162,ip,ct_state=+trk,ct_zone=50912,actions=goto_table:101",
+            &format!("table=100,priority=163,ip,ct_state=+rpl+trk,ct_zone=50912,reg3=0xaabb,{to_gateway}"),
+            &format!("table=100,priority=163,ip,ct_state=+rpl+trk,ct_zone=50912,reg3=0xccdd,{to_gateway}"),
+            "table=0,priority=215,ip,in_port=1,nw_dst=10.128.0.10,\
+             actions=ct(commit,zone=50912),move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10",
+            "table=0,priority=220,ip,in_port=1,nw_src=10.128.0.0/14,nw_dst=10.128.0.0/14,\
+             actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10",
         ])
     );
 }
 
 #[test]
 fn rules_of_a_gateway_candidate() {
-    assert_eq!(text(&rules(PortMode::Own, &example("g1", VipRoute::Local).0)), include_str!("../tests/gateway.txt"));
+    assert_eq!(
+        text(&rules(PortMode::Own, &example("g1", VipRoute::Local).0)),
+        include_str!("../tests/gateway.txt")
+    );
 }
 
 #[test]
