@@ -7,7 +7,7 @@ mod lab;
 
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     process::{Command, Stdio},
     sync::{
         Arc,
@@ -17,9 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgw_controller::agent::{
-    driver::Driver as _,
-    ovs::{Config, Ovs, balance, plan::PortMode},
+use cgw_controller::{
+    agent::{
+        datapath::{BoundPod, VipRoute},
+        driver::Driver as _,
+        ovs::{Config, Ovs, balance, plan::PortMode},
+    },
+    api::TunId,
 };
 use lab::{Counter, EXT, EXT_2, Lab, PORT, State, VIP_A, VIP_B, VNID_A, fetch, lab, pod_flows, wait};
 
@@ -555,4 +559,68 @@ fn port_without_backends_is_refused_by_the_gateway() {
     listener.kill().unwrap();
     listener.wait().unwrap();
     assert_eq!(response, None);
+}
+
+/// More than 256 pods: the rules are split by network.
+#[test]
+fn many_pods_are_translated() {
+    many(60);
+}
+
+/// Numbers of a large cluster; prints them.
+#[test]
+#[ignore = "a measurement"]
+fn very_many_pods_are_translated() {
+    many(2_000);
+}
+
+fn many(vips: u32) {
+    let lab = lab();
+    lab.reset(&State::new("g1", "g1"));
+    let g1 = &lab.nodes["g1"];
+    let mut datapath = lab.datapath("g1", &State::new("g1", "g1"));
+    let path = datapath.vips.values().next().unwrap().clone();
+    let node_ip = lab.nodes["n1"].ip;
+    for vip in 0..vips {
+        let mut path = path.clone();
+        path.tun_id = TunId::new(0x1_0000 + vip).unwrap();
+        path.pods = (0..5_u32)
+            .map(|pod| {
+                (
+                    Ipv4Addr::from_bits(0x0a83_0000 + vip * 5 + pod),
+                    BoundPod { name: "ns/pod".into(), node_ip },
+                )
+            })
+            .collect();
+        path.ports.truncate(1);
+        for port in &mut path.ports {
+            port.backends = path.pods.keys().map(|address| (*address, 8080)).collect();
+        }
+        datapath.vips.insert(Ipv4Addr::from_bits(0x0a0a_0000 + vip), path);
+    }
+    let mut flipped = datapath.clone();
+    for path in flipped.vips.values_mut() {
+        path.route = VipRoute::Remote { node_ip: lab.nodes["g2"].ip, tun_mac: lab.nodes["g2"].tun_mac() };
+    }
+    for (name, datapath) in
+        [("first", &datapath), ("steady", &datapath), ("flip", &flipped), ("flip", &datapath)]
+    {
+        let begin = Instant::now();
+        let changes = g1.apply(datapath.clone()).len();
+        eprintln!("{name}: {vips} VIPs, {} pods: {changes} changes in {:?}", vips * 5, begin.elapsed());
+    }
+    let begin = Instant::now();
+    wait("a1 leaves", || lab.pod("a1").seen(EXT, PORT) == seen(VIP_A));
+    eprintln!("first connection: {:?}", begin.elapsed());
+    let begin = Instant::now();
+    for _ in 0..50 {
+        assert_eq!(lab.pod("a1").seen(EXT, PORT), seen(VIP_A));
+    }
+    eprintln!("50 connections: {:?}", begin.elapsed());
+    // A pod of these networks that is not bound.
+    let mut unread = datapath.clone();
+    unread.vips.get_mut(&VIP_A.parse().unwrap()).unwrap().pods.remove(&lab.pods["a1"].ip);
+    g1.apply(unread);
+    assert_eq!(lab.pod("a1").fetch(EXT, PORT), None);
+    lab.reset(&State::new("g1", "g1"));
 }

@@ -50,7 +50,7 @@ use super::{
 pub struct Config {
     /// Tables of the installed openshift-sdn.
     pub profile: Profile,
-    /// Who translates the destination of packets to a VIP.
+    /// The program that translates the destination of packets to a VIP.
     pub ports: PortMode,
     /// Name of openshift-sdn's bridge.
     pub bridge: String,

@@ -284,7 +284,7 @@ pub struct Lab {
     _folder: tempfile::TempDir,
 }
 
-/// What a test changes.
+/// The part of the datapath that a test changes.
 #[derive(Clone)]
 pub struct State {
     /// Gateways of the two VIPs.
@@ -557,7 +557,8 @@ impl Member {
         self.ns.sh("sysctl -qw net.ipv4.conf.eth0.arp_ignore=8
              iptables -t raw -A PREROUTING -i eth0 -j DROP; iptables -t raw -A PREROUTING -i v+ -j DROP");
         self.ns.sh(&format!("ovsdb-tool create {folder}/conf.db /usr/share/openvswitch/vswitch.ovsschema"));
-        // The daemons end with this process.
+        // The daemons end with this process, by a signal.
+        #[allow(clippy::zombie_processes)]
         let daemon = |program: &'static str, arguments: Vec<String>| {
             let folder = folder.clone();
             self.ns.run(move || {

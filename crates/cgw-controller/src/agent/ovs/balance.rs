@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn program_computes_the_hash() {
         for port in 32_768..33_768 {
-            let source = Ipv4Addr::from_bits(0xc0a8_3200 | u32::from(port) % 251);
+            let source = Ipv4Addr::from_bits(0xc0a8_3200 | (u32::from(port) % 251));
             for (use_port, hash) in [(true, hash(source, Some(port))), (false, hash(source, None))] {
                 let chosen: Vec<usize> =
                     (0..3).filter(|index| run(&bytecode(use_port, 3, *index), source, port)).collect();

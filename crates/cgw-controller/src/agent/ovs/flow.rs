@@ -12,7 +12,7 @@ use crate::api::TunMac;
 
 /// Cookie of every flow of the driver. openshift-sdn's own flows have the cookie 0 or a 32-bit hash.
 pub const COOKIE: u64 = 0xc6e0_0000_0000_0000;
-/// The bits of a cookie that tell whose flow it is.
+/// The bits of a cookie that tell the driver's flows from others.
 pub const COOKIE_MASK: u64 = 0xfff0_0000_0000_0000;
 
 /// A condition of a flow.
@@ -119,7 +119,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// What identifies a flow of a bridge: a second flow of the same key replaces the first one.
+/// The identity of a flow in its bridge: a second flow of the same key replaces the first one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// Table.
@@ -154,7 +154,7 @@ impl fmt::Display for Key {
 pub struct Flow {
     /// Where and when.
     pub key: Key,
-    /// Whose flow it is.
+    /// Cookie, which tells the program that wrote it.
     pub cookie: u64,
     /// Actions in order, as text.
     pub actions: Vec<String>,

@@ -14,7 +14,7 @@ use std::{
 use super::{facts::Facts, flow::Flow, iptables::Rules, profile::Profile};
 use crate::agent::datapath::{BoundPod, Datapath, VipPath};
 
-/// Who translates the destination of packets to a VIP.
+/// The program that translates the destination of packets to a VIP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortMode {
     /// The driver.

@@ -83,8 +83,7 @@ fn guard_new(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
             known.remove(&address);
         }
     }
-    sources(rules, &guard, known);
-    rules.append(&guard, "-j DROP".into());
+    sources(rules, &guard, known, Some("DROP"));
 }
 
 /// Drops packets of connections that began without SNAT: nat translates only the first packet of a connection.
@@ -189,7 +188,12 @@ fn egress(datapath: &Datapath, rules: &mut Rules) {
         .into_iter()
         .map(|(address, (vip, ..))| (address, format!("SNAT --to-source {vip}")))
         .collect();
-    sources(rules, &snat, targets.iter().map(|(address, target)| (*address, target.as_str())).collect());
+    sources(
+        rules,
+        &snat,
+        targets.iter().map(|(address, target)| (*address, target.as_str())).collect(),
+        None,
+    );
 }
 
 /// Packets to a VIP that no rule translates.
@@ -229,12 +233,18 @@ fn service_ports(datapath: &Datapath) -> impl Iterator<Item = (Ipv4Addr, &Servic
     ports.filter(move |(vip, port)| seen.insert((*vip, port.protocol, port.port)))
 }
 
-/// Rules for many source addresses: one for each, or chains by /24.
-fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>) {
+/// Rules for many source addresses: one for each, or chains by /24. All other addresses have the target `otherwise`.
+fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>, otherwise: Option<&str>) {
+    let end = |rules: &mut Rules, chain: &Chain| {
+        if let Some(target) = otherwise {
+            rules.append(chain, format!("-j {target}"));
+        }
+    };
     if targets.len() <= LINEAR {
         for (address, target) in targets {
             rules.append(chain, format!("-s {address}/32 -j {target}"));
         }
+        end(rules, chain);
         return;
     }
     let mut networks: BTreeMap<Ipv4Addr, BTreeMap<Ipv4Addr, &str>> = BTreeMap::new();
@@ -245,11 +255,14 @@ fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>) 
     for (network, targets) in networks {
         let part =
             Chain { table: chain.table, name: format!("{}-{:06x}", chain.name, network.to_bits() >> 8) };
-        rules.append(chain, format!("-s {network}/24 -j {}", part.name));
+        // "goto": the target RETURN leaves both chains.
+        rules.append(chain, format!("-s {network}/24 -g {}", part.name));
         for (address, target) in targets {
             rules.append(&part, format!("-s {address}/32 -j {target}"));
         }
+        end(rules, &part);
     }
+    end(rules, chain);
 }
 
 fn protocol(protocol: Protocol) -> &'static str {

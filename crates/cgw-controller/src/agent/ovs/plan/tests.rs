@@ -327,5 +327,9 @@ fn many_pods_are_split_by_network() {
     }
     let rules = rules(PortMode::Own, &datapath);
     assert!(rules.chains.values().all(|chain| chain.len() <= 256 + 8));
+    // A pod that is unknown is dropped in each part as well.
+    let guards = rules.chains.iter().filter(|(chain, _)| chain.name.starts_with("CGW-GUARD"));
+    assert!(guards.clone().count() > 20);
+    assert!(guards.into_iter().all(|(_, list)| list.last().unwrap() == "-j DROP"));
     assert!(rules.chains.keys().all(|chain| chain.name.len() <= 28));
 }
