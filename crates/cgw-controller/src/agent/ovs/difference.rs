@@ -101,7 +101,7 @@ mod tests {
         })
     }
 
-    /// The way the switch proceeds with a bundle.
+    /// The flows after the switch has taken a bundle.
     fn applied(observed: &BTreeSet<Flow>, changes: &[FlowChange]) -> BTreeSet<Flow> {
         let mut flows: BTreeMap<Key, Flow> =
             observed.iter().map(|flow| (flow.key.clone(), flow.clone())).collect();

@@ -12,7 +12,7 @@ use crate::api::TunMac;
 
 /// Cookie of every flow of the driver. openshift-sdn's own flows have the cookie 0 or a 32-bit hash.
 pub const COOKIE: u64 = 0xc6e0_0000_0000_0000;
-/// The bits of a cookie that tell whose flow it is.
+/// The bits of a cookie that tell the driver's flows from others.
 pub const COOKIE_MASK: u64 = 0xfff0_0000_0000_0000;
 
 /// A condition of a flow.
@@ -34,6 +34,8 @@ pub enum Match {
     Reg3(u32),
     /// Conntrack's state, flags in the order that Open vSwitch prints.
     CtState(&'static str),
+    /// Conntrack's zone of the last lookup.
+    CtZone(u16),
     /// TCP flags.
     TcpFlags(&'static str),
     /// All clauses of the conjunction matched.
@@ -51,6 +53,7 @@ impl Match {
             Match::TunSrc(address) => ("tun_src", address.to_string()),
             Match::Reg3(value) => ("reg3", format!("{value:#x}")),
             Match::CtState(flags) => ("ct_state", flags.into()),
+            Match::CtZone(zone) => ("ct_zone", zone.to_string()),
             Match::TcpFlags(flags) => ("tcp_flags", flags.into()),
             Match::Conjunction(id) => ("conj_id", id.to_string()),
         }
@@ -83,8 +86,12 @@ pub enum Action {
     Goto(u8),
     /// Reads conntrack and continues in a table.
     CtTable(u8),
+    /// Reads a zone of conntrack and continues in a table.
+    CtZoneTable(u16, u8),
     /// Records the connection in conntrack.
     CtCommit,
+    /// Records the connection in a zone of conntrack.
+    CtCommitZone(u16),
     /// A clause of a conjunction: ID, number, count.
     Conjunction(u32, u8, u8),
     /// Drops the packet.
@@ -103,6 +110,8 @@ impl fmt::Display for Action {
             Action::Output(port) => write!(f, "output:{port}"),
             Action::Goto(table) => write!(f, "goto_table:{table}"),
             Action::CtTable(table) => write!(f, "ct(table={table})"),
+            Action::CtZoneTable(zone, table) => write!(f, "ct(table={table},zone={zone})"),
+            Action::CtCommitZone(zone) => write!(f, "ct(commit,zone={zone})"),
             Action::CtCommit => f.write_str("ct(commit)"),
             Action::Conjunction(id, clause, count) => write!(f, "conjunction({id},{clause}/{count})"),
             Action::Drop => f.write_str("drop"),
@@ -110,7 +119,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// The identity of a flow of a bridge: a second flow of the same key replaces the first one.
+/// The identity of a flow in its bridge: a second flow of the same key replaces the first one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// Table.
@@ -145,7 +154,7 @@ impl fmt::Display for Key {
 pub struct Flow {
     /// Where and when.
     pub key: Key,
-    /// The program that owns the flow.
+    /// Cookie, which tells the program that wrote it.
     pub cookie: u64,
     /// Actions in order, as text.
     pub actions: Vec<String>,

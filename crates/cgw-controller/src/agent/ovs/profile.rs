@@ -17,12 +17,16 @@ pub struct Profile {
     pub egress_priority: u16,
     /// The driver's own rule for replies, where openshift-sdn has none: priority.
     pub reply_priority: Option<u16>,
-    /// Priority of packets to excluded destinations. They leave as if their pod were not bound.
+    /// Priority of packets to excluded destinations. They leave as if their pod were not bound, if they are no reply to a client of the
+    /// VIP. The next two priorities are used as well; all are above the rules for replies.
     pub excluded_priority: u16,
     /// The last step of a packet that leaves on this node: EgressNetworkPolicy in a later table, or tun0.
     pub exit: Exit,
     /// A remote gateway's flow records the connection in conntrack, so that NetworkPolicy admits the replies over VXLAN.
     pub commits: bool,
+    /// Packets that arrive over VXLAN for a bound pod, and may be from a client of the VIP: priority above openshift-sdn's (200), and
+    /// after its conntrack. Packets between pods have a priority 5 above it.
+    pub client_priority: u16,
     /// Packets that arrive over VXLAN on a candidate: priority of the flows between pods.
     pub between_pods_priority: u16,
     /// The same, for packets to the outside.
@@ -52,9 +56,10 @@ pub const V3_7: Profile = Profile {
     // 4.6 and 4.7 have their rule for replies at 150 of this table.
     egress_priority: 140,
     reply_priority: Some(160),
-    excluded_priority: 155,
+    excluded_priority: 161,
     exit: Exit::Table(101),
     commits: false,
+    client_priority: 215,
     between_pods_priority: 220,
     arrival_priority: 210,
     arrival: Exit::Table(100),
@@ -69,9 +74,10 @@ pub const V4_10: Profile = Profile {
     egress_table: 101,
     egress_priority: 140,
     reply_priority: None,
-    excluded_priority: 145,
+    excluded_priority: 151,
     exit: Exit::Tunnel,
     commits: true,
+    client_priority: 215,
     between_pods_priority: 1120,
     arrival_priority: 1110,
     arrival: Exit::Tunnel,

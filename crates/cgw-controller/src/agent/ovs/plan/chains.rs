@@ -18,10 +18,12 @@ use crate::agent::{
 
 /// Rules of one chain for each source address are split by /24 above this number.
 const LINEAR: usize = 256;
+/// A TCP packet that does not begin a connection.
+const NO_SYN: &str = "! --tcp-flags FIN,SYN,RST,ACK SYN";
 
 pub(super) fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
     let mut rules = Rules::default();
-    guard_new(datapath, &mut rules);
+    guard_new(ports, datapath, &mut rules);
     guard_established(datapath, &mut rules);
     if datapath.node.candidate {
         ingress(ports, datapath, &mut rules);
@@ -37,7 +39,7 @@ fn jump(rules: &mut Rules, table: Table, parent: &str, rule: &str) {
 
 /// Drops new connections of pods that have no SNAT here and are not known as unbound: fail-closed. Without it, a bound pod that
 /// lost its tag leaves with the address of its node, and a pod whose rules are missing leaves with the address of the gateway.
-fn guard_new(datapath: &Datapath, rules: &mut Rules) {
+fn guard_new(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
     let chain = Chain::ours(Table::Mangle, "FORWARD");
     let guard = Chain::ours(Table::Mangle, "GUARD");
     jump(rules, Table::Mangle, "FORWARD", "-i tun0 -j CGW-FORWARD");
@@ -50,6 +52,19 @@ fn guard_new(datapath: &Datapath, rules: &mut Rules) {
     // nat does not translate these, so they would leave with the address of the pod.
     rules.append(&guard, "-m conntrack --ctstate INVALID -j DROP".into());
     rules.append(&guard, "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN".into());
+    if datapath.node.candidate && ports == PortMode::Own {
+        // After a change of the gateway the client's next packet restores the entry of its connection: the choice of the backend is
+        // the same. The backend's next packet must not come first, or it would become a connection of its own.
+        let backends = Chain::ours(Table::Mangle, "BACKENDS");
+        rules.append(&guard, format!("-p tcp -m tcp {NO_SYN} -j CGW-BACKENDS"));
+        rules.chains.entry(backends.clone()).or_default();
+        let tcp = service_ports(datapath).filter(|(_, port)| port.protocol == Protocol::Tcp);
+        let targets: BTreeSet<(Ipv4Addr, u16)> =
+            tcp.flat_map(|(_, port)| port.backends.iter().copied()).collect();
+        for (address, port) in targets {
+            rules.append(&backends, format!("-s {address}/32 -p tcp -m tcp --sport {port} -j DROP"));
+        }
+    }
     for network in &datapath.networks.services {
         rules.append(&guard, format!("-m conntrack --ctorigdst {network} -j RETURN"));
     }
@@ -68,8 +83,7 @@ fn guard_new(datapath: &Datapath, rules: &mut Rules) {
             known.remove(&address);
         }
     }
-    sources(rules, &guard, known);
-    rules.append(&guard, "-j DROP".into());
+    sources(rules, &guard, known, Some("DROP"));
 }
 
 /// Drops packets of connections that began without SNAT: nat translates only the first packet of a connection.
@@ -174,7 +188,12 @@ fn egress(datapath: &Datapath, rules: &mut Rules) {
         .into_iter()
         .map(|(address, (vip, ..))| (address, format!("SNAT --to-source {vip}")))
         .collect();
-    sources(rules, &snat, targets.iter().map(|(address, target)| (*address, target.as_str())).collect());
+    sources(
+        rules,
+        &snat,
+        targets.iter().map(|(address, target)| (*address, target.as_str())).collect(),
+        None,
+    );
 }
 
 /// Packets to a VIP that no rule translates.
@@ -186,9 +205,7 @@ fn input(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
         // Packets of connections whose conntrack entry is on another gateway: this node's TCP would reset the connections.
         rules.append(
             &chain,
-            format!(
-                "-d {vip}/32 -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack ! --ctstate DNAT -j DROP"
-            ),
+            format!("-d {vip}/32 -p tcp -m tcp {NO_SYN} -m conntrack ! --ctstate DNAT -j DROP"),
         );
     }
     if ports == PortMode::KubeProxy {
@@ -216,12 +233,18 @@ fn service_ports(datapath: &Datapath) -> impl Iterator<Item = (Ipv4Addr, &Servic
     ports.filter(move |(vip, port)| seen.insert((*vip, port.protocol, port.port)))
 }
 
-/// Rules for many source addresses: one for each, or chains by /24.
-fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>) {
+/// Rules for many source addresses: one for each, or chains by /24. All other addresses have the target `otherwise`.
+fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>, otherwise: Option<&str>) {
+    let end = |rules: &mut Rules, chain: &Chain| {
+        if let Some(target) = otherwise {
+            rules.append(chain, format!("-j {target}"));
+        }
+    };
     if targets.len() <= LINEAR {
         for (address, target) in targets {
             rules.append(chain, format!("-s {address}/32 -j {target}"));
         }
+        end(rules, chain);
         return;
     }
     let mut networks: BTreeMap<Ipv4Addr, BTreeMap<Ipv4Addr, &str>> = BTreeMap::new();
@@ -232,11 +255,14 @@ fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>) 
     for (network, targets) in networks {
         let part =
             Chain { table: chain.table, name: format!("{}-{:06x}", chain.name, network.to_bits() >> 8) };
-        rules.append(chain, format!("-s {network}/24 -j {}", part.name));
+        // "goto": the target RETURN leaves both chains.
+        rules.append(chain, format!("-s {network}/24 -g {}", part.name));
         for (address, target) in targets {
             rules.append(&part, format!("-s {address}/32 -j {target}"));
         }
+        end(rules, &part);
     }
+    end(rules, chain);
 }
 
 fn protocol(protocol: Protocol) -> &'static str {

@@ -20,6 +20,9 @@ const POD_TABLE: u8 = 20;
 const POD_PRIORITY: u16 = 110;
 /// ID of the conjunction of the bound pods and the excluded destinations. openshift-sdn uses no conjunctions.
 const EXCLUDED: u32 = 0xc6e0;
+/// The zone of conntrack with the connections that came to bound pods from outside of the cluster. openshift-sdn and netfilter use
+/// zone 0.
+const CLIENTS: u16 = 0xc6e0;
 /// Multicast between pods.
 const MULTICAST: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4);
 
@@ -31,6 +34,9 @@ pub(super) fn flows(profile: &Profile, datapath: &Datapath, facts: &Facts) -> BT
     let mut flows = BTreeSet::new();
     tags(profile, datapath, facts, &mut flows);
     egress(profile, datapath, facts, &mut flows);
+    if !datapath.networks.excluded.is_empty() {
+        excluded(profile, datapath, facts, &mut flows);
+    }
     if datapath.node.candidate {
         arrival(profile, datapath, facts, &mut flows);
     }
@@ -91,43 +97,78 @@ fn egress(profile: &Profile, datapath: &Datapath, facts: &Facts, flows: &mut BTr
     let leave = exit(profile.exit, facts);
     for path in datapath.vips.values() {
         let tag = Match::Reg3(path.tun_id.number());
-        let actions = match path.route {
-            VipRoute::Drop => vec![Action::Drop],
-            VipRoute::Local => vec![leave],
-            VipRoute::Remote { node_ip, tun_mac } => {
-                let mut actions = if profile.commits { vec![Action::CtCommit] } else { Vec::new() };
-                actions.extend([
-                    Action::SetEthDst(tun_mac),
-                    Action::VnidToTunnel,
-                    Action::SetTunDst(node_ip),
-                    Action::Output(facts.vxlan_port),
-                ]);
-                actions
-            }
-        };
+        let actions = to_gateway(profile, path.route, facts);
         flows.insert(Flow::new(table, profile.egress_priority, &[Match::Ip, tag], &actions));
         if let Some(priority) = profile.reply_priority {
             flows.insert(Flow::new(table, priority, &[Match::Ip, Match::CtState("+rpl+trk"), tag], &[leave]));
         }
-        if !datapath.networks.excluded.is_empty() {
-            let clause = Action::Conjunction(EXCLUDED, 1, 2);
-            flows.insert(Flow::new(table, profile.excluded_priority, &[Match::Ip, tag], &[clause]));
+    }
+}
+
+/// The actions that send a tagged packet to the gateway.
+fn to_gateway(profile: &Profile, route: VipRoute, facts: &Facts) -> Vec<Action> {
+    match route {
+        VipRoute::Drop => vec![Action::Drop],
+        VipRoute::Local => vec![exit(profile.exit, facts)],
+        VipRoute::Remote { node_ip, tun_mac } => {
+            let mut actions = if profile.commits { vec![Action::CtCommit] } else { Vec::new() };
+            actions.extend([
+                Action::SetEthDst(tun_mac),
+                Action::VnidToTunnel,
+                Action::SetTunDst(node_ip),
+                Action::Output(facts.vxlan_port),
+            ]);
+            actions
         }
     }
-    if datapath.vips.is_empty() || datapath.networks.excluded.is_empty() {
+}
+
+/// Packets to excluded destinations leave on this node, except for replies to clients of a VIP: nodes are excluded, and the client may
+/// be a node, or a pod that is not bound and has the address of its node.
+fn excluded(profile: &Profile, datapath: &Datapath, facts: &Facts, flows: &mut BTreeSet<Flow>) {
+    if datapath.vips.is_empty() {
         return;
     }
+    let (table, priority) = (profile.egress_table, profile.excluded_priority);
+    let mut add = |above: u16, matches: &[Match], actions: &[Action]| {
+        flows.insert(Flow::new(table, priority + above, &[&[Match::Ip], matches].concat(), actions));
+    };
+    let found = [Match::CtZone(CLIENTS), Match::CtState("+rpl+trk")];
+    for path in datapath.vips.values() {
+        let tag = Match::Reg3(path.tun_id.number());
+        add(0, &[tag], &[Action::Conjunction(EXCLUDED, 1, 2)]);
+        add(2, &[&found[..], &[tag]].concat(), &to_gateway(profile, path.route, facts));
+    }
     for network in &datapath.networks.excluded {
-        let clause = Action::Conjunction(EXCLUDED, 2, 2);
+        add(0, &[Match::NwDst(*network)], &[Action::Conjunction(EXCLUDED, 2, 2)]);
+    }
+    add(0, &[Match::Conjunction(EXCLUDED)], &[Action::CtZoneTable(CLIENTS, table)]);
+    add(1, &[Match::CtZone(CLIENTS), Match::CtState("+trk")], &[exit(profile.exit, facts)]);
+    // Connections that come to the node's bound pods from outside of the cluster come from the gateway.
+    let arriving = [Match::Ip, Match::InPort(facts.vxlan_port)];
+    let local = bound_pods(datapath)
+        .into_iter()
+        .filter(|(address, (_, _, pod))| pod.node_ip == datapath.node.ip && facts.pods.contains_key(address));
+    let mut has_pods = false;
+    for (address, _) in local {
+        has_pods = true;
         flows.insert(Flow::new(
-            table,
-            profile.excluded_priority,
-            &[Match::Ip, Match::NwDst(*network)],
-            &[clause],
+            0,
+            profile.client_priority,
+            &[&arriving[..], &[Match::NwDst(host(address))]].concat(),
+            &[Action::CtCommitZone(CLIENTS), Action::VnidFromTunnel, Action::Goto(10)],
         ));
     }
-    let both = Match::Conjunction(EXCLUDED);
-    flows.insert(Flow::new(table, profile.excluded_priority, &[Match::Ip, both], &[leave]));
+    for source in datapath.networks.pods.iter().filter(|_| has_pods) {
+        for destination in &datapath.networks.pods {
+            flows.insert(Flow::new(
+                0,
+                profile.client_priority + 5,
+                &[&arriving[..], &[Match::NwSrc(*source), Match::NwDst(*destination)]].concat(),
+                &[Action::VnidFromTunnel, Action::Goto(10)],
+            ));
+        }
+    }
 }
 
 /// Packets of bound pods that arrive over VXLAN from a node leave by tun0, with the present MAC address of tun0: the sender's may be old.

@@ -232,15 +232,28 @@ fn excluded_destinations_leave_on_the_own_node() {
     let (mut datapath, facts) = example("n1", to_g1());
     datapath.networks.excluded = vec!["192.168.50.11/32".parse().unwrap(), "10.0.0.0/8".parse().unwrap()];
     let n1 = desired(&V3_7, &(datapath, facts));
-    let excluded: BTreeSet<Flow> = n1.flows.into_iter().filter(|flow| flow.key.priority == 155).collect();
+    let excluded: BTreeSet<Flow> = n1
+        .flows
+        .into_iter()
+        .filter(|flow| flow.key.table == 0 || (161..164).contains(&flow.key.priority))
+        .collect();
+    let to_gateway = "actions=set_field:3a:a8:33:5f:e8:d9->eth_dst,move:NXM_NX_REG0[]->NXM_NX_TUN_ID[0..31],\
+                      set_field:192.168.50.21->tun_dst,output:1";
     assert_eq!(
         excluded,
         spec(&[
-            "table=100,priority=155,ip,reg3=0xaabb,actions=conjunction(50912,1/2)",
-            "table=100,priority=155,ip,reg3=0xccdd,actions=conjunction(50912,1/2)",
-            "table=100,priority=155,ip,nw_dst=192.168.50.11,actions=conjunction(50912,2/2)",
-            "table=100,priority=155,ip,nw_dst=10.0.0.0/8,actions=conjunction(50912,2/2)",
-            "table=100,priority=155,ip,conj_id=50912,actions=goto_table:101",
+            "table=100,priority=161,ip,reg3=0xaabb,actions=conjunction(50912,1/2)",
+            "table=100,priority=161,ip,reg3=0xccdd,actions=conjunction(50912,1/2)",
+            "table=100,priority=161,ip,nw_dst=192.168.50.11,actions=conjunction(50912,2/2)",
+            "table=100,priority=161,ip,nw_dst=10.0.0.0/8,actions=conjunction(50912,2/2)",
+            "table=100,priority=161,ip,conj_id=50912,actions=ct(table=100,zone=50912)",
+            "table=100,priority=162,ip,ct_state=+trk,ct_zone=50912,actions=goto_table:101",
+            &format!("table=100,priority=163,ip,ct_state=+rpl+trk,ct_zone=50912,reg3=0xaabb,{to_gateway}"),
+            &format!("table=100,priority=163,ip,ct_state=+rpl+trk,ct_zone=50912,reg3=0xccdd,{to_gateway}"),
+            "table=0,priority=215,ip,in_port=1,nw_dst=10.128.0.10,\
+             actions=ct(commit,zone=50912),move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10",
+            "table=0,priority=220,ip,in_port=1,nw_src=10.128.0.0/14,nw_dst=10.128.0.0/14,\
+             actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10",
         ])
     );
 }
@@ -314,5 +327,9 @@ fn many_pods_are_split_by_network() {
     }
     let rules = rules(PortMode::Own, &datapath);
     assert!(rules.chains.values().all(|chain| chain.len() <= 256 + 8));
+    // A pod that is unknown is dropped in each part as well.
+    let guards = rules.chains.iter().filter(|(chain, _)| chain.name.starts_with("CGW-GUARD"));
+    assert!(guards.clone().count() > 20);
+    assert!(guards.into_iter().all(|(_, list)| list.last().unwrap() == "-j DROP"));
     assert!(rules.chains.keys().all(|chain| chain.name.len() <= 28));
 }

@@ -1,0 +1,731 @@
+//! Nodes with openshift-sdn's bridge, in namespaces of this process. The userspace datapath of Open vSwitch, VXLAN between the nodes.
+//!
+//! Each node runs its own ovsdb-server and ovs-vswitchd, so that tun0, routes, iptables, conntrack and the lookup of the tunnel's route
+//! are all in the node's namespace. The bridge has the tables of openshift-sdn 3.11 (ovs-multitenant).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::AsRawFd as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cgw_controller::{
+    agent::{
+        datapath::{BoundPod, Datapath, Networks, Node, Peer, Protocol, ServicePort, VipPath, VipRoute},
+        driver::{Change, Driver as _},
+        ovs::{Config, Ovs, plan::PortMode},
+    },
+    api::{TunId, TunMac},
+};
+
+pub const CLUSTER: &str = "10.128.0.0/14";
+pub const SERVICES: &str = "172.30.0.0/16";
+pub const VIP_A: &str = "192.168.50.201";
+pub const VIP_B: &str = "192.168.50.202";
+pub const EXT: &str = "192.168.50.100";
+/// A second address of the outside.
+pub const EXT_2: &str = "192.168.50.101";
+/// VNIDs of the namespaces.
+pub const VNID_A: u32 = 0x003f_6450;
+pub const VNID_B: u32 = 0x1234;
+pub const VNID_C: u32 = 0x77;
+/// The server of the outside.
+pub const PORT: u16 = 9000;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A network namespace with a thread in it.
+pub struct Ns {
+    jobs: mpsc::Sender<Job>,
+    _file: File,
+    path: String,
+}
+
+impl Ns {
+    fn new() -> Ns {
+        let (jobs, receiver) = mpsc::channel::<Job>();
+        let (sender, file) = mpsc::channel();
+        thread::spawn(move || {
+            // SAFETY: the call changes the network namespace of this thread, and takes no pointers.
+            let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            assert_eq!(
+                result,
+                0,
+                "making a network namespace needs root: {}",
+                std::io::Error::last_os_error()
+            );
+            sender.send(File::open("/proc/thread-self/ns/net").unwrap()).unwrap();
+            while let Ok(job) = receiver.recv() {
+                job();
+            }
+        });
+        let file = file.recv().expect("making a network namespace needs root");
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let ns = Ns { jobs, _file: file, path };
+        ns.sh(
+            "ip link set lo up; sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0 \
+               net.ipv4.conf.default.arp_announce=0 net.ipv4.ip_forward=0 net.ipv6.conf.all.disable_ipv6=1 \
+               net.ipv6.conf.default.disable_ipv6=1",
+        );
+        ns
+    }
+
+    /// Runs in the namespace. Threads and processes that the function starts stay in it.
+    pub fn run<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> T {
+        let (sender, result) = mpsc::channel();
+        self.jobs.send(Box::new(move || drop(sender.send(f())))).unwrap();
+        result.recv().expect("the function does not panic")
+    }
+
+    /// Runs a script, which must succeed, and returns its output.
+    pub fn sh(&self, script: &str) -> String {
+        let text = script.to_owned();
+        let output = self
+            .run(move || Command::new("bash").args(["-euc", &text]).stdin(Stdio::null()).output().unwrap());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script}\n{stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A TCP connection to a server of the lab: the first line that it sends.
+    pub fn fetch(&self, to: &str, port: u16) -> Option<String> {
+        let to = SocketAddr::new(to.parse().unwrap(), port);
+        self.run(move || fetch(to, Duration::from_millis(1500)))
+    }
+
+    /// The address that a server sees.
+    pub fn seen(&self, to: &str, port: u16) -> Option<String> {
+        self.fetch(to, port)?.split_whitespace().nth(1).map(ToOwned::to_owned)
+    }
+
+    /// The address that the UDP server of the outside sees.
+    pub fn seen_udp(&self, to: &str, port: u16) -> Option<String> {
+        let to = SocketAddr::new(to.parse().unwrap(), port);
+        self.run(move || {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+            socket.send_to(b"?", to).ok()?;
+            let mut buffer = [0; 100];
+            let count = socket.recv(&mut buffer).ok()?;
+            String::from_utf8_lossy(&buffer[..count]).split_whitespace().nth(1).map(ToOwned::to_owned)
+        })
+    }
+
+    /// A connection that stays open.
+    pub fn connect(&self, to: &str, port: u16) -> Option<Open> {
+        let to = SocketAddr::new(to.parse().unwrap(), port);
+        self.run(move || Open::new(to, Duration::from_millis(1500)))
+    }
+
+    fn serve(&self, name: &str, ports: &[u16]) {
+        for port in ports.iter().copied() {
+            let name = name.to_owned();
+            self.run(move || {
+                let listener = TcpListener::bind(("0.0.0.0", port)).unwrap();
+                let socket = UdpSocket::bind(("0.0.0.0", port)).unwrap();
+                let udp_name = name.clone();
+                thread::spawn(move || {
+                    let mut buffer = [0; 100];
+                    while let Ok((_, peer)) = socket.recv_from(&mut buffer) {
+                        let _ = socket.send_to(format!("{udp_name} {}\n", peer.ip()).as_bytes(), peer);
+                    }
+                });
+                thread::spawn(move || {
+                    for stream in listener.incoming().flatten() {
+                        let name = name.clone();
+                        thread::spawn(move || serve(&name, stream));
+                    }
+                });
+            });
+        }
+    }
+}
+
+/// Sends its name and the client's address, then every line back.
+fn serve(name: &str, mut stream: TcpStream) {
+    let Ok(peer) = stream.peer_addr() else { return };
+    let _ = writeln!(stream, "{name} {}", peer.ip());
+    let mut buffer = [0; 1000];
+    while let Ok(count) = stream.read(&mut buffer) {
+        if count == 0 || stream.write_all(&buffer[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+pub fn fetch(to: SocketAddr, timeout: Duration) -> Option<String> {
+    Open::new(to, timeout).map(|open| open.greeting)
+}
+
+/// An open connection.
+pub struct Open {
+    reader: BufReader<TcpStream>,
+    pub greeting: String,
+    pub local_port: u16,
+}
+
+impl Open {
+    fn new(to: SocketAddr, timeout: Duration) -> Option<Open> {
+        let stream = TcpStream::connect_timeout(&to, timeout).ok()?;
+        stream.set_read_timeout(Some(timeout)).ok()?;
+        let local_port = stream.local_addr().ok()?.port();
+        let mut open = Open { reader: BufReader::new(stream), greeting: String::new(), local_port };
+        open.greeting = open.line()?;
+        Some(open)
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let count = self.reader.read_line(&mut line).ok()?;
+        (count > 0).then(|| line.trim().to_owned())
+    }
+
+    /// Whether a line comes back within the deadline.
+    pub fn works(&mut self) -> bool {
+        self.reader.get_ref().set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        self.reader.get_mut().write_all(b"line\n").is_ok() && self.line().as_deref() == Some("line")
+    }
+}
+
+/// A node.
+pub struct Member {
+    pub ns: Ns,
+    pub name: &'static str,
+    pub ip: Ipv4Addr,
+    subnet: &'static str,
+    run_dir: PathBuf,
+    driver: Mutex<Option<Ovs>>,
+    candidate: bool,
+}
+
+impl Member {
+    /// The address of tun0.
+    pub fn gateway(&self) -> String {
+        format!("{}.1", self.subnet)
+    }
+
+    pub fn ofctl(&self, arguments: &str) -> String {
+        self.ns
+            .sh(&format!("export OVS_RUNDIR={}; ovs-ofctl -O OpenFlow13 {arguments}", self.run_dir.display()))
+    }
+
+    pub fn vsctl(&self, arguments: &str) -> String {
+        let db = self.run_dir.join("db.sock");
+        self.ns.sh(&format!("ovs-vsctl --timeout=20 --db=unix:{} {arguments}", db.display()))
+    }
+
+    pub fn trace(&self, flow: &str) -> String {
+        let pid = fs::read_to_string(self.run_dir.join("ovs-vswitchd.pid")).unwrap();
+        let control = self.run_dir.join(format!("ovs-vswitchd.{}.ctl", pid.trim()));
+        self.ns.sh(&format!("ovs-appctl -t {} ofproto/trace br0 '{flow}'", control.display()))
+    }
+
+    pub fn tun_mac(&self) -> TunMac {
+        let link = self.ns.sh("ip -o link show tun0");
+        link.split("link/ether ").nth(1).unwrap()[..17].parse().unwrap()
+    }
+
+    /// A driver that has not read anything, as after a restart of the agent.
+    pub fn restart(&self, ports: PortMode) {
+        let config = Config {
+            run_dir: self.run_dir.clone(),
+            timeout: Duration::from_secs(60),
+            ports,
+            ..Config::default()
+        };
+        *lock(&self.driver) = Some(Ovs::new(config));
+    }
+
+    pub fn with_driver<T: Send + 'static>(&self, f: impl FnOnce(&mut Ovs) -> T + Send + 'static) -> T {
+        let mut driver = lock(&self.driver).take().unwrap();
+        let (result, driver) = self.ns.run(move || (f(&mut driver), driver));
+        *lock(&self.driver) = Some(driver);
+        result
+    }
+
+    pub fn apply(&self, datapath: Datapath) -> Vec<Change> {
+        self.with_driver(move |driver| driver.apply(&datapath)).unwrap()
+    }
+
+    /// Everything that the driver could have changed.
+    pub fn state(&self) -> (BTreeSet<String>, String) {
+        let flows = self.ofctl("--no-stats dump-flows br0");
+        let rules = self.ns.sh("iptables-save | grep -v '^#' | sed 's/\\[.*\\]//'");
+        (flows.lines().filter(|line| !line.contains("reply")).map(ToOwned::to_owned).collect(), rules)
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A pod.
+pub struct Pod {
+    pub ns: Ns,
+    pub node: &'static str,
+    pub ip: Ipv4Addr,
+    pub port: u32,
+    pub vnid: u32,
+}
+
+/// All nodes, pods, and the outside.
+pub struct Lab {
+    pub ext: Ns,
+    pub nodes: BTreeMap<&'static str, Member>,
+    pub pods: BTreeMap<&'static str, Pod>,
+    fabric: Ns,
+    _folder: tempfile::TempDir,
+}
+
+/// The part of the datapath that a test changes.
+#[derive(Clone)]
+pub struct State {
+    /// Gateways of the two VIPs.
+    pub a: Option<&'static str>,
+    pub b: Option<&'static str>,
+    /// Instead of the MAC address of the gateway's tun0.
+    pub mac: Option<TunMac>,
+    /// Pods that the agents have not read.
+    pub unread: Vec<&'static str>,
+    /// Destinations that leave with the address of the node.
+    pub excluded: Vec<&'static str>,
+}
+
+impl State {
+    pub fn new(a: &'static str, b: &'static str) -> State {
+        State { a: Some(a), b: Some(b), mac: None, unread: Vec::new(), excluded: Vec::new() }
+    }
+}
+
+const NODES: [(&str, u8, &str, bool); 4] = [
+    ("n1", 11, "10.128.0", false),
+    ("n2", 12, "10.129.0", false),
+    ("g1", 21, "10.130.0", true),
+    ("g2", 22, "10.131.0", true),
+];
+
+/// Pods a* are behind Service A, b1 behind B. The others are not bound.
+const PODS: [(&str, &str, &str, u32, u32); 6] = [
+    ("a1", "n1", "10.128.0.10", 3, VNID_A),
+    ("c1", "n1", "10.128.0.30", 4, VNID_C),
+    ("a2", "n2", "10.129.0.10", 3, VNID_A),
+    ("b1", "n2", "10.129.0.20", 4, VNID_B),
+    ("a3", "g1", "10.130.0.10", 3, VNID_A),
+    ("c3", "g1", "10.130.0.30", 4, VNID_C),
+];
+
+/// The lab of this process. Tests use it one after another.
+pub fn lab() -> MutexGuard<'static, Lab> {
+    static LAB: OnceLock<Mutex<Lab>> = OnceLock::new();
+    lock(LAB.get_or_init(|| Mutex::new(Lab::new())))
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let missing: Vec<&str> = [
+            "ovs-vswitchd",
+            "ovsdb-server",
+            "ovs-vsctl",
+            "ovs-ofctl",
+            "iptables-restore",
+            "ethtool",
+            "conntrack",
+        ]
+        .into_iter()
+        .filter(|name| {
+            let found = Command::new("bash")
+                .args(["-c", &format!("command -v {name}")])
+                .stdout(Stdio::null())
+                .status();
+            !found.is_ok_and(|status| status.success())
+        })
+        .collect();
+        assert!(
+            missing.is_empty(),
+            "{missing:?} are missing; the Debian packages are: openvswitch-switch iptables ethtool conntrack"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let fabric = Ns::new();
+        fabric.sh("ip link add ul type bridge mcast_snooping 0; ip link set ul up");
+        let ext = Ns::new();
+        cable(&fabric, &ext, "ext", "eth0");
+        ext.sh(&format!("ip addr add {EXT}/24 dev eth0; ip addr add {EXT_2}/24 dev eth0"));
+        ext.serve("ext", &[PORT]);
+        let mut lab = Lab { ext, nodes: BTreeMap::new(), pods: BTreeMap::new(), fabric, _folder: folder };
+        for (name, last, subnet, candidate) in NODES {
+            let run_dir = lab._folder.path().join(name);
+            fs::create_dir(&run_dir).unwrap();
+            let ns = Ns::new();
+            cable(&lab.fabric, &ns, name, "eth0");
+            let member = Member {
+                ns,
+                name,
+                ip: Ipv4Addr::new(192, 168, 50, last),
+                subnet,
+                run_dir,
+                driver: Mutex::new(None),
+                candidate,
+            };
+            member.set_up();
+            member.restart(PortMode::Own);
+            lab.nodes.insert(name, member);
+        }
+        for (name, node, ip, port, vnid) in PODS {
+            let ns = Ns::new();
+            let member = &lab.nodes[node];
+            let ip: Ipv4Addr = ip.parse().unwrap();
+            let veth = format!("v{name}");
+            member.ns.sh(&format!("ip link add {veth} type veth peer name eth0 netns {}", ns.path));
+            member.ns.sh(&format!(
+                "sysctl -qw net.ipv4.conf.{veth}.arp_ignore=8; ip link set {veth} up; ethtool -K {veth} tx off >/dev/null"
+            ));
+            let mac = pod_mac(ip);
+            ns.sh(&format!(
+                "ethtool -K eth0 tx off >/dev/null; ip link set eth0 address {mac} mtu 1450 up; ip addr add {ip}/23 dev eth0; \
+                 ip route add {CLUSTER} dev eth0; ip route add default via {}",
+                member.gateway()
+            ));
+            member.vsctl(&format!(
+                "add-port br0 {veth} -- set interface {veth} ofport_request={port} external_ids:ip='\"{ip}\"' external_ids:sandbox={name}"
+            ));
+            ns.serve(name, &[8080]);
+            lab.pods.insert(name, Pod { ns, node, ip, port, vnid });
+        }
+        for member in lab.nodes.values() {
+            member.base(&lab);
+        }
+        lab.warm();
+        lab
+    }
+
+    /// Resolves the neighbours of the tunnels: Open vSwitch drops a packet to a node whose MAC address it does not know yet.
+    fn warm(&self) {
+        for member in self.nodes.values() {
+            for other in self.nodes.values().filter(|other| other.name != member.name) {
+                wait(&format!("{} reaches {}", member.name, other.name), || {
+                    let target = other.gateway();
+                    member.ns.run(move || {
+                        Command::new("ping")
+                            .args(["-c1", "-W1", &target])
+                            .stdout(Stdio::null())
+                            .status()
+                            .unwrap()
+                            .success()
+                    })
+                });
+            }
+        }
+    }
+
+    pub fn datapath(&self, node: &str, state: &State) -> Datapath {
+        let own = &self.nodes[node];
+        let route = |gateway: Option<&'static str>| match gateway {
+            None => VipRoute::Drop,
+            Some(gateway) if gateway == node => VipRoute::Local,
+            Some(gateway) => {
+                let gateway = &self.nodes[gateway];
+                VipRoute::Remote {
+                    node_ip: gateway.ip,
+                    tun_mac: state.mac.unwrap_or_else(|| gateway.tun_mac()),
+                }
+            }
+        };
+        let read: Vec<(&&str, &Pod)> =
+            self.pods.iter().filter(|(name, _)| !state.unread.contains(name)).collect();
+        let path = |prefix: &str, tun_id: u32, gateway| VipPath {
+            tun_id: TunId::new(tun_id).unwrap(),
+            route: route(gateway),
+            pods: read
+                .iter()
+                .filter(|(name, _)| name.starts_with(prefix))
+                .map(|(name, pod)| {
+                    (pod.ip, BoundPod { name: format!("ns/{name}"), node_ip: self.nodes[pod.node].ip })
+                })
+                .collect(),
+            ports: [Protocol::Tcp, Protocol::Udp]
+                .map(|protocol| ServicePort {
+                    service: format!("ns-{prefix}/svc-{prefix}"),
+                    name: "http".into(),
+                    protocol,
+                    port: 80,
+                    backends: read
+                        .iter()
+                        .filter(|(name, _)| name.starts_with(prefix))
+                        .map(|(_, pod)| (pod.ip, 8080))
+                        .collect(),
+                    affinity: None,
+                })
+                .into(),
+        };
+        Datapath {
+            node: Node { name: node.into(), ip: own.ip, pod_cidrs: Vec::new(), candidate: own.candidate },
+            peers: self
+                .nodes
+                .values()
+                .filter(|other| other.name != node)
+                .map(|other| (other.ip, Peer { name: other.name.into(), candidate: other.candidate }))
+                .collect(),
+            networks: Networks {
+                pods: vec![CLUSTER.parse().unwrap()],
+                services: vec![SERVICES.parse().unwrap()],
+                excluded: state.excluded.iter().map(|network| network.parse().unwrap()).collect(),
+            },
+            vips: BTreeMap::from([
+                (VIP_A.parse().unwrap(), path("a", 0xaabb, state.a)),
+                (VIP_B.parse().unwrap(), path("b", 0xccdd, state.b)),
+            ]),
+            unbound_pods: read
+                .iter()
+                .filter(|(name, pod)| name.starts_with('c') && pod.node == node)
+                .map(|(_, pod)| pod.ip)
+                .collect(),
+        }
+    }
+
+    /// VIPs move to the gateways, as keepalived does it, and clients learn the new MAC address.
+    pub fn move_vips(&self, state: &State) {
+        for (vip, gateway) in [(VIP_A, state.a), (VIP_B, state.b)] {
+            for member in self.nodes.values() {
+                let verb = if gateway == Some(member.name) { "replace" } else { "del" };
+                member.ns.sh(&format!("ip addr {verb} {vip}/32 dev br-ex 2>/dev/null || true"));
+            }
+            // Gratuitous ARP.
+            for ns in self.nodes.values().map(|member| &member.ns).chain([&self.ext]) {
+                ns.sh(&format!("ip neigh flush to {vip}"));
+            }
+        }
+    }
+
+    /// All nodes in this order, and the VIPs. Returns the changes.
+    pub fn apply(&self, state: &State) -> Vec<Change> {
+        self.move_vips(state);
+        let changes = ["g1", "g2", "n1", "n2"].map(|name| self.nodes[name].apply(self.datapath(name, state)));
+        changes.concat()
+    }
+
+    /// Every test begins with this.
+    pub fn reset(&self, state: &State) {
+        for member in self.nodes.values() {
+            member.restart(PortMode::Own);
+        }
+        self.apply(state);
+        for ns in self.nodes.values().map(|member| &member.ns) {
+            ns.sh("conntrack -F 2>/dev/null");
+        }
+        for pod in self.pods.values() {
+            pod.ns.sh("ip neigh flush dev eth0");
+        }
+    }
+
+    pub fn pod(&self, name: &str) -> &Ns {
+        &self.pods[name].ns
+    }
+}
+
+/// A veth pair from the fabric's bridge. Checksums are computed before the packet is sent, because Open vSwitch reads it as it is.
+fn cable(fabric: &Ns, ns: &Ns, name: &str, far: &str) {
+    fabric.sh(&format!("ip link add {name} type veth peer name {far} netns {}", ns.path));
+    fabric.sh(&format!("ip link set {name} master ul up; ethtool -K {name} tx off >/dev/null"));
+    ns.sh(&format!("ip link set {far} up; ethtool -K {far} tx off >/dev/null"));
+}
+
+pub fn pod_mac(ip: Ipv4Addr) -> String {
+    let [a, b, c, d] = ip.octets();
+    format!("0a:58:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
+pub fn wait(condition: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !met() {
+        assert!(Instant::now() < deadline, "{condition}: not within 60 s");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Member {
+    /// Open vSwitch, br-ex with the node's address, br0 with vxlan0 and tun0.
+    fn set_up(&self) {
+        let folder = self.run_dir.display().to_string();
+        // The kernel sees the frames of eth0 and of the pods' interfaces as well as Open vSwitch; it must not respond to them.
+        self.ns.sh("sysctl -qw net.ipv4.conf.eth0.arp_ignore=8
+             iptables -t raw -A PREROUTING -i eth0 -j DROP; iptables -t raw -A PREROUTING -i v+ -j DROP");
+        self.ns.sh(&format!("ovsdb-tool create {folder}/conf.db /usr/share/openvswitch/vswitch.ovsschema"));
+        // The daemons end with this process, by a signal.
+        #[allow(clippy::zombie_processes)]
+        let daemon = |program: &'static str, arguments: Vec<String>| {
+            let folder = folder.clone();
+            self.ns.run(move || {
+                Command::new("setpriv")
+                    .args(["--pdeathsig", "KILL", program])
+                    .args(arguments)
+                    .args([
+                        format!("--log-file={folder}/{program}.log"),
+                        format!("--pidfile={folder}/{program}.pid"),
+                        "-vconsole:off".into(),
+                    ])
+                    .env("OVS_RUNDIR", &folder)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .unwrap();
+            });
+        };
+        daemon("ovsdb-server", vec![format!("{folder}/conf.db"), format!("--remote=punix:{folder}/db.sock")]);
+        wait("ovsdb-server listens", || self.run_dir.join("db.sock").exists());
+        self.vsctl("--no-wait init");
+        daemon("ovs-vswitchd", vec![format!("unix:{folder}/db.sock")]);
+        self.vsctl(
+            "add-br br-ex -- set bridge br-ex datapath_type=netdev -- add-port br-ex eth0 \
+             -- add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure protocols=OpenFlow13 \
+             -- add-port br0 vxlan0 -- set interface vxlan0 type=vxlan options:remote_ip=flow options:key=flow ofport_request=1 \
+             -- add-port br0 tun0 -- set interface tun0 type=internal ofport_request=2",
+        );
+        self.ns.sh(&format!(
+            "ip link set br-ex up; ip addr add {}/24 dev br-ex; ip link set tun0 mtu 1450 up; ip addr add {}/23 dev tun0; \
+             ip route add {CLUSTER} dev tun0; ip route add {SERVICES} dev tun0; sysctl -qw net.ipv4.ip_forward=1",
+            self.ip,
+            self.gateway()
+        ));
+        // openshift-sdn's own.
+        self.ns.sh(&format!(
+            "iptables -t nat -N OPENSHIFT-MASQUERADE; iptables -t nat -N OPENSHIFT-MASQUERADE-2
+             iptables -t nat -A POSTROUTING -j OPENSHIFT-MASQUERADE
+             iptables -t nat -A OPENSHIFT-MASQUERADE -m mark --mark 0x1/0x1 -j MASQUERADE
+             iptables -t nat -A OPENSHIFT-MASQUERADE -s {CLUSTER} -j OPENSHIFT-MASQUERADE-2
+             iptables -t nat -A OPENSHIFT-MASQUERADE-2 -d {CLUSTER} -j RETURN
+             iptables -t nat -A OPENSHIFT-MASQUERADE-2 -j MASQUERADE
+             iptables -t mangle -S >/dev/null; iptables -S >/dev/null"
+        ));
+    }
+
+    fn others<'a>(&self, lab: &'a Lab) -> impl Iterator<Item = &'a Member> {
+        let name = self.name;
+        lab.nodes.values().filter(move |other| other.name != name)
+    }
+
+    /// The tables of openshift-sdn 3.11 with the plugin ovs-multitenant.
+    fn base(&self, lab: &Lab) {
+        let (gateway, subnet) = (self.gateway(), format!("{}.0/23", self.subnet));
+        let mut flows: Vec<String> = [
+            format!("table=0,priority=200,in_port=1,arp,nw_src={CLUSTER},nw_dst={CLUSTER},actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10"),
+            format!("table=0,priority=200,in_port=1,ip,nw_src={CLUSTER},actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10"),
+            format!("table=0,priority=200,in_port=1,ip,nw_dst={CLUSTER},actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10"),
+            "table=0,priority=150,in_port=1,actions=drop".into(),
+            format!("table=0,priority=400,in_port=2,ip,nw_src={gateway},actions=goto_table:30"),
+            format!("table=0,priority=300,in_port=2,ip,nw_src={subnet},nw_dst={CLUSTER},actions=goto_table:25"),
+            "table=0,priority=250,in_port=2,ip,nw_dst=224.0.0.0/4,actions=drop".into(),
+            format!("table=0,priority=200,in_port=2,arp,nw_src={gateway},nw_dst={CLUSTER},actions=goto_table:30"),
+            "table=0,priority=200,in_port=2,ip,actions=goto_table:30".into(),
+            "table=0,priority=150,in_port=2,actions=drop".into(),
+            "table=0,priority=100,arp,actions=goto_table:20".into(),
+            "table=0,priority=100,ip,actions=goto_table:20".into(),
+            "table=0,priority=0,actions=drop".into(),
+            "table=10,priority=0,actions=drop".into(),
+            "table=20,priority=300,udp,tp_dst=4789,actions=drop".into(),
+            "table=20,priority=0,actions=drop".into(),
+            "table=21,priority=0,actions=goto_table:30".into(),
+            "table=25,priority=0,actions=drop".into(),
+            format!("table=30,priority=300,arp,nw_dst={gateway},actions=output:2"),
+            format!("table=30,priority=200,arp,nw_dst={subnet},actions=goto_table:40"),
+            format!("table=30,priority=100,arp,nw_dst={CLUSTER},actions=goto_table:50"),
+            format!("table=30,priority=300,ip,nw_dst={gateway},actions=output:2"),
+            format!("table=30,priority=100,ip,nw_dst={SERVICES},actions=goto_table:60"),
+            format!("table=30,priority=200,ip,nw_dst={subnet},actions=goto_table:70"),
+            format!("table=30,priority=100,ip,nw_dst={CLUSTER},actions=goto_table:90"),
+            "table=30,priority=50,in_port=1,ip,nw_dst=224.0.0.0/4,actions=goto_table:120".into(),
+            "table=30,priority=25,ip,nw_dst=224.0.0.0/4,actions=goto_table:110".into(),
+            "table=30,priority=0,ip,actions=goto_table:100".into(),
+            "table=30,priority=0,arp,actions=drop".into(),
+            "table=40,priority=0,actions=drop".into(),
+            "table=50,priority=0,actions=drop".into(),
+            "table=60,priority=200,actions=output:2".into(),
+            "table=60,priority=0,actions=drop".into(),
+            "table=70,priority=0,actions=drop".into(),
+            format!("table=80,priority=300,ip,nw_src={gateway},actions=output:NXM_NX_REG2[]"),
+            "table=80,priority=200,reg0=0,actions=output:NXM_NX_REG2[]".into(),
+            "table=80,priority=200,reg1=0,actions=output:NXM_NX_REG2[]".into(),
+            "table=80,priority=0,actions=drop".into(),
+            "table=90,priority=0,actions=drop".into(),
+            "table=100,priority=300,udp,tp_dst=4789,actions=drop".into(),
+            "table=100,priority=0,actions=goto_table:101".into(),
+            // EgressNetworkPolicy of namespace A, on every node. The gateway applies it only if the VNID comes with the packet.
+            format!("table=101,priority=10,ip,reg0={VNID_A:#x},nw_dst={EXT_2},actions=drop"),
+            "table=101,priority=0,actions=output:2".into(),
+            "table=110,priority=0,actions=drop".into(),
+            "table=120,priority=0,actions=drop".into(),
+            "table=253,actions=note:01.07.00.00.00.00".into(),
+        ]
+        .into();
+        for vnid in [VNID_A, VNID_B, VNID_C] {
+            flows.push(format!(
+                "table=80,priority=100,reg0={vnid:#x},reg1={vnid:#x},actions=output:NXM_NX_REG2[]"
+            ));
+        }
+        for other in self.others(lab) {
+            let (ip, subnet) = (other.ip, format!("{}.0/23", other.subnet));
+            let send = format!("move:NXM_NX_REG0[]->NXM_NX_TUN_ID[0..31],set_field:{ip}->tun_dst,output:1");
+            flows.push(format!("table=10,priority=100,tun_src={ip},actions=goto_table:30"));
+            flows.push(format!("table=50,priority=100,arp,nw_dst={subnet},actions={send}"));
+            flows.push(format!("table=90,priority=100,ip,nw_dst={subnet},actions={send}"));
+        }
+        for pod in lab.pods.values().filter(|pod| pod.node == self.name) {
+            flows.extend(pod_flows(pod));
+        }
+        let file = self.run_dir.join("base");
+        fs::write(&file, flows.join("\n")).unwrap();
+        self.ofctl(&format!("add-flows br0 {}", file.display()));
+    }
+}
+
+/// The flows of a pod in openshift-sdn.
+pub fn pod_flows(pod: &Pod) -> Vec<String> {
+    let (ip, port, vnid, mac) = (pod.ip, pod.port, pod.vnid, pod_mac(pod.ip));
+    let load = format!("load:{vnid:#x}->NXM_NX_REG0[]");
+    vec![
+        format!(
+            "table=20,priority=100,in_port={port},arp,nw_src={ip},arp_sha={mac},actions={load},goto_table:21"
+        ),
+        format!("table=20,priority=100,in_port={port},ip,nw_src={ip},actions={load},goto_table:21"),
+        format!("table=25,priority=100,ip,nw_src={ip},actions={load},goto_table:30"),
+        format!("table=40,priority=100,arp,nw_dst={ip},actions=output:{port}"),
+        format!(
+            "table=70,priority=100,ip,nw_dst={ip},actions=load:{vnid:#x}->NXM_NX_REG1[],load:{port:#x}->NXM_NX_REG2[],goto_table:80"
+        ),
+    ]
+}
+
+/// Packets from clients that connect all the time, counted by source where they arrive.
+pub struct Counter<'a> {
+    ext: &'a Ns,
+    port: u16,
+}
+
+impl<'a> Counter<'a> {
+    /// Counts packets to a port of the outside, by source.
+    pub fn new(ext: &'a Ns, port: u16, sources: &[IpAddr]) -> Counter<'a> {
+        ext.sh("iptables -t raw -F PREROUTING");
+        for source in sources {
+            ext.sh(&format!(
+                "iptables -t raw -A PREROUTING -s {source}/32 -p tcp -m tcp --dport {port} -j ACCEPT"
+            ));
+        }
+        ext.sh(&format!("iptables -t raw -A PREROUTING -p tcp -m tcp --dport {port} -j ACCEPT"));
+        Counter { ext, port }
+    }
+
+    /// Packets of the sources in order, and last of all others.
+    pub fn packets(&self) -> Vec<u64> {
+        let text = self.ext.sh("iptables-save -c -t raw");
+        let dport = format!("--dport {}", self.port);
+        let lines = text.lines().filter(|line| line.contains(&dport));
+        lines.map(|line| line[1..].split(':').next().unwrap().parse().unwrap()).collect()
+    }
+}
