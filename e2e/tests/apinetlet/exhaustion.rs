@@ -1,6 +1,7 @@
 //! An address pool without a free address.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apinetlet::api::source;
 use e2e::ironcore::Ironcore;
@@ -11,6 +12,9 @@ use super::permissions::Permissions;
 
 /// ironcore-net allocates the first and the last address of a prefix too, so there are four.
 const PREFIXES: [&str; 2] = ["192.0.2.0/30", "fdef:273d:a18c:ca26::/64"];
+
+/// Time in which apinetlet tries again several times.
+const RETRY: Duration = Duration::from_secs(60);
 
 /// A part of the API server's error.
 const FULL: &str = "all IP addresses are already allocated";
@@ -44,9 +48,18 @@ async fn a_full_pool_is_reported_and_the_object_is_mapped_when_an_address_is_fre
     assert_eq!(virtual_ips.get("waiting").await.unwrap().status.ip, None);
     assert_eq!(balancers.get("web").await.unwrap().status.ips, [""; 0]);
 
-    for name in ["vip-0", "vip-1"] {
-        delete(&virtual_ips, name).await;
-        wait_gone(&virtual_ips, name).await;
+    // ironcore-net sometimes does not free the address of a deleted IP, if it allocates at the same moment. Two of four are needed.
+    for number in 0..4 {
+        let name = format!("vip-{number}");
+        delete(&virtual_ips, &name).await;
+        wait_gone(&virtual_ips, &name).await;
+        let mapped = async {
+            wait(&virtual_ips, "waiting", "an address", |one| one.status.ip.is_some()).await;
+            wait(&balancers, "web", "two addresses", |one| one.status.ips.len() == 2).await;
+        };
+        if number > 0 && tokio::time::timeout(RETRY, mapped).await.is_ok() {
+            return;
+        }
     }
     wait(&virtual_ips, "waiting", "an address", |one| one.status.ip.is_some()).await;
     wait(&balancers, "web", "two addresses", |one| one.status.ips.len() == 2).await;
