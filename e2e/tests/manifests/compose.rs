@@ -264,10 +264,6 @@ fn leases_config_maps_and_secrets_in_roles_keep_their_names() {
                     ("apinetlet", "leases") => Flavor::Ironcore.names().lease,
                     ("apinetlet", "configmaps") => CONFIG_MAP,
                     ("apinetlet", _) => "apinet-kubeconfig",
-                    ("cgw-controller", kind) => {
-                        follows_prefix(kind, &rule["resourceNames"], rendering);
-                        continue;
-                    }
                     (_, "leases") => controller,
                     _ => "cloud-config",
                 };
@@ -277,7 +273,23 @@ fn leases_config_maps_and_secrets_in_roles_keep_their_names() {
     }
 }
 
-/// Objects of the manifests themselves: a prefix changes their names in Roles too.
+/// Objects of the manifests themselves: a prefix changes their names in cgw-controller's ClusterRoles too.
+#[test]
+fn services_and_accounts_in_cluster_roles_follow_the_prefix() {
+    for rendering in rendered() {
+        for role in rendering.of_kind("ClusterRole") {
+            if role["metadata"]["labels"]["app.kubernetes.io/name"] != "cgw-controller" {
+                continue;
+            }
+            for rule in
+                role["rules"].as_array().unwrap().iter().filter(|rule| rule["resourceNames"].is_array())
+            {
+                follows_prefix(rule["resources"][0].as_str().unwrap(), &rule["resourceNames"], rendering);
+            }
+        }
+    }
+}
+
 fn follows_prefix(kind: &str, names: &Value, rendering: &Rendering) {
     let expected = match kind {
         "services" => "cgw-hosts",
