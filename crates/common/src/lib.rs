@@ -19,7 +19,7 @@
 //! | (none)    | [`plan`], [`names`], [`backoff`] |
 //! | `conditions` | [`conditions`] |
 //! | `netlink` | [`netlink`]: links, addresses, routes, rules and nf_tables, without an async runtime |
-//! | `isolated` | [`netlink::isolated`]: network namespaces for tests |
+//! | `isolated` | `netlink::isolated`: network namespaces for tests |
 //! | `runtime` | [`runtime`], [`command`], [`args`], [`config`], [`cluster`], [`secret`], [`server`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`cache`], [`controller`], [`apply`], [`events`], [`executor`], [`leader`], [`k8s`] |
 //! | `https`   | TLS and authentication for [`server`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
