@@ -5,7 +5,7 @@
 //! * [`node`]: VIPs, main address and tunnel interface of the node.
 //! * [`plan`], [`notify`]: notifications of the controller.
 //! * [`register`], [`status`]: how the controller finds and polls the keeper.
-//! * [`run_dir`], [`guard`], [`check`]: what protects the node when the keeper does not run.
+//! * [`run_dir`], [`mod@guard`], [`mod@check`]: what protects the node when the keeper does not run.
 
 pub mod act;
 pub mod args;

@@ -13,8 +13,8 @@
 //! * A bind writes the annotations and then reads the record; an unbind writes `unbinding` to the record and then reads the
 //!   annotations. At least one of both sees the other: the bind then undoes its write.
 //!
-//! [`bind`](mod@bind) and [`unbind`](mod@unbind) have the decision table of requests, [`repair`](mod@repair) finishes what a crash
-//! left, and [`master`] decides which gateway carries a VIP.
+//! `bind` and `unbind` have the decision table of requests, `repair` finishes what a crash
+//! left, and `master` decides which gateway carries a VIP.
 
 mod action;
 mod bind;

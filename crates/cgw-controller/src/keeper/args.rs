@@ -37,7 +37,7 @@ pub struct KeeperArgs {
     /// Main address of the node (status.hostIP of the Pod)
     #[arg(long, env = "HOST_IP", value_name = "IP")]
     pub node_ip: IpAddr,
-    /// URL of the controller: https://cgw-controller.cgw-system.svc
+    /// URL of the controller, as `https://cgw-controller.cgw-controller.svc`
     #[arg(long, env = "PERIMETER_CONTROLLER_URL", value_name = "URL")]
     pub controller_url: String,
     /// CA certificates of the controller, as PEM; read again when they change
