@@ -9,9 +9,10 @@
 //! * [`datapath`]: the desired datapath, without anything of a driver.
 //! * [`driver`]: what a driver promises. [`drivers`] opens one. [`cni`] detects CNI plugins that it cannot work beside.
 //! * [`vxlan`]: the driver for any cluster with an ordinary CNI. [`ovs`]: the driver for openshift-sdn.
-//! * [`reconcile`], [`trigger`]: when the agent reconciles. [`metrics`], [`render`]: its output.
+//! * [`reconcile`], [`trigger`], [`addresses`]: when the agent reconciles. [`metrics`], [`render`]: its output.
 //! * [`args`], [`prepare`], [`uninstall`]: command line and start.
 
+pub mod addresses;
 pub mod args;
 pub mod cni;
 pub mod datapath;
@@ -102,8 +103,11 @@ async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
         () = runtime.shutdown.cancelled() => return Ok(()),
         () = observer.synced() => {}
     }
-    reconcile::run(reconciler, || observer.snapshot(&settings.node), &trigger, resync_period, &runtime).await;
-    Ok(())
+    let snapshot = || observer.snapshot(&settings.node);
+    tokio::select! {
+        () = reconcile::run(reconciler, snapshot, &trigger, resync_period, &runtime) => Ok(()),
+        never = addresses::watch(&trigger) => match never {},
+    }
 }
 
 /// Prints the decision and the changes that the driver would make.

@@ -14,7 +14,7 @@
 //! * [`keeper`]: keepalived on a gateway node: configuration, supervision, status, notification.
 //! * [`agent`]: the datapath of a node.
 //! * [`ctl`]: the command line of an administrator.
-//! * [`args`], [`command`]: the command line of the program.
+//! * [`monitor`]: notifications of the kernel, for keeper and agent. [`args`], [`command`]: the command line of the program.
 
 pub mod agent;
 pub mod api;
@@ -23,4 +23,5 @@ pub mod command;
 pub mod controller;
 pub mod ctl;
 pub mod keeper;
+pub mod monitor;
 pub mod names;

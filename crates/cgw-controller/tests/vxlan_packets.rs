@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -38,7 +38,10 @@ const PODS: [(&str, &str, u8); 9] = [
     ("c3", "g1", 30),
     ("u1", "w1", 40),
 ];
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest wait for a response, on a machine that is busy.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The wait for a response that must not come, or that a changing gateway may lose.
+const SILENCE: Duration = Duration::from_secs(2);
 
 fn node(name: &str) -> (Ipv4Addr, u8, bool) {
     let (_, octet, network, candidate) = NODES.into_iter().find(|node| node.0 == name).unwrap();
@@ -82,8 +85,11 @@ impl Lab {
             let rule = format!("ip saddr 10.244.{network}.0/24 ip daddr != 10.244.0.0/16 masquerade");
             lab.run(name, &format!("nft add rule ip cni post {rule}"));
         }
-        for (name, on, _) in PODS {
+        // A gateway keeps the port of a pod if it is free. One that takes over knows no connections: of two pods with the same port, the first
+        // to send gets it, and the other's connection ends.
+        for ((name, on, _), ports) in PODS.into_iter().zip((10_000_u16..).step_by(5_000)) {
             lab.add(name);
+            lab.run(name, &format!("sysctl -qw net.ipv4.ip_local_port_range={ports}\t{}", ports + 4_999));
             let (ns, on_ns) = (lab.ns(name), lab.ns(on));
             run(
                 "ip",
@@ -172,7 +178,13 @@ impl Lab {
 
     /// The response to a client, or the kind of the error.
     fn tcp(&self, from: &str, to: Ipv4Addr, port: u16) -> String {
-        self.inside(from, move || tcp(to, port)).join().unwrap()
+        self.inside(from, move || tcp(to, port, TIMEOUT)).join().unwrap()
+    }
+
+    /// That no response comes.
+    fn assert_dropped(&self, from: &str, to: Ipv4Addr, port: u16) {
+        let response = self.inside(from, move || tcp(to, port, SILENCE)).join().unwrap();
+        assert!(["TimedOut", "WouldBlock"].contains(&response.as_str()), "{from} to {to}: {response}");
     }
 
     fn udp(&self, from: &str, to: Ipv4Addr, port: u16) -> String {
@@ -187,6 +199,38 @@ impl Lab {
             }
         };
         self.inside(from, work).join().unwrap()
+    }
+
+    /// Opens a connection that sends lines and receives them again until it is dropped. It sends also while it waits: a new gateway learns
+    /// of a connection from what the pod sends.
+    fn echo(&self, from: &str, to: Ipv4Addr) -> Echo {
+        let (lines, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (ready, wait) = mpsc::channel();
+        let (count, stop) = (lines.clone(), over.clone());
+        let thread = self.inside(from, move || {
+            let mut stream =
+                TcpStream::connect_timeout(&SocketAddr::new(IpAddr::V4(to), 80), TIMEOUT).unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            ready.send(line.split(' ').next().unwrap().to_owned()).unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            line.clear();
+            while !stop.load(Ordering::Relaxed) {
+                stream.write_all(b"ping\n").unwrap();
+                match reader.read_line(&mut line) {
+                    Ok(_) => {
+                        assert_eq!(line, "ping\n");
+                        line.clear();
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                }
+            }
+        });
+        let server = wait.recv_timeout(TIMEOUT).unwrap();
+        Echo { name: format!("{from} to {server}"), server, lines, over, thread }
     }
 
     /// The gateway's NIC has the VIP, as keepalived does it.
@@ -229,6 +273,21 @@ impl Lab {
     }
 }
 
+/// An open connection.
+struct Echo {
+    name: String,
+    server: String,
+    lines: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Lab {
     fn drop(&mut self) {
         let names = ["ul", "ext"]
@@ -241,10 +300,10 @@ impl Drop for Lab {
     }
 }
 
-fn tcp(to: Ipv4Addr, port: u16) -> String {
+fn tcp(to: Ipv4Addr, port: u16, timeout: Duration) -> String {
     let response =
-        TcpStream::connect_timeout(&SocketAddr::new(IpAddr::V4(to), port), TIMEOUT).and_then(|stream| {
-            stream.set_read_timeout(Some(TIMEOUT))?;
+        TcpStream::connect_timeout(&SocketAddr::new(IpAddr::V4(to), port), timeout).and_then(|stream| {
+            stream.set_read_timeout(Some(timeout))?;
             let mut line = String::new();
             BufReader::new(stream).read_line(&mut line)?;
             Ok(line.trim().to_owned())
@@ -367,25 +426,28 @@ fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
         assert_eq!(lab.tcp("a1", B, 81), "ConnectionRefused");
         assert_eq!(lab.tcp("ext", B, 22), "ConnectionRefused");
     }
-    assert!(["TimedOut", "WouldBlock"].contains(&lab.tcp("u1", OUTSIDE, 80).as_str()), "an unknown pod");
+    // The agent has not read this pod.
+    lab.assert_dropped("u1", OUTSIDE, 80);
+    // No gateway.
     lab.apply(&BTreeMap::from([(A, None), (B, Some("g2"))]));
     for name in ["a1", "a3", "a4"] {
-        assert_eq!(lab.tcp(name, OUTSIDE, 80), "TimedOut", "no gateway");
+        lab.assert_dropped(name, OUTSIDE, 80);
     }
     assert_eq!(lab.tcp("c1", OUTSIDE, 80), format!("ext {}", node("w1").0));
     change_under_load(&mut lab);
 }
 
-/// New connections and one that stays open, while the VIP moves: the outside sees no other address.
+/// New and open connections while the VIP moves: the outside sees no other address, and the open ones stay.
 fn change_under_load(lab: &mut Lab) {
+    let gateways = |a| BTreeMap::from([(A, Some(a)), (B, Some("g1"))]);
     lab.place(A, "g1");
-    lab.apply(&BTreeMap::from([(A, Some("g1")), (B, Some("g1"))]));
+    lab.apply(&gateways("g1"));
     let (over, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let load = ["a1", "a2", "a3", "a4"].map(|name| {
         let (over, good) = (over.clone(), good.clone());
         lab.inside(name, move || {
             while !over.load(Ordering::Relaxed) {
-                let response = tcp(OUTSIDE, 80);
+                let response = tcp(OUTSIDE, 80, SILENCE);
                 if response.starts_with("ext") {
                     assert_eq!(response, format!("ext {A}"));
                     good.fetch_add(1, Ordering::Relaxed);
@@ -393,39 +455,46 @@ fn change_under_load(lab: &mut Lab) {
             }
         })
     });
-    let long = [("a1", OUTSIDE), ("ext", A)].map(|(name, to)| {
-        let over = over.clone();
-        lab.inside(name, move || {
-            let mut stream =
-                TcpStream::connect_timeout(&SocketAddr::new(IpAddr::V4(to), 80), TIMEOUT).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap());
-            let mut line = String::new();
-            lines.read_line(&mut line).unwrap();
-            while !over.load(Ordering::Relaxed) {
-                line.clear();
-                stream.write_all(b"ping\n").unwrap();
-                lines.read_line(&mut line).unwrap();
-                assert_eq!(line, "ping\n");
-            }
-        })
-    });
-    for gateway in ["g2", "g1"] {
-        let before = good.load(Ordering::Relaxed);
-        let duration = lab.apply(&BTreeMap::from([(A, Some(gateway)), (B, Some("g1"))]));
+    let mut open: Vec<_> = ["a1", "a2", "a3", "a4"].map(|name| lab.echo(name, OUTSIDE)).into();
+    // One connection to each pod: on a worker, on the old and on the new gateway.
+    let mut servers = BTreeSet::new();
+    while servers.len() < 4 {
+        let echo = lab.echo("ext", A);
+        if servers.insert(echo.server.clone()) {
+            open.push(echo);
+        }
+    }
+    // The order of a failover, and the other one: the datapath knows the gateway before the gateway has the VIP.
+    for (gateway, vip_first) in [("g2", true), ("g1", true), ("g2", false), ("g1", false)] {
+        if vip_first {
+            lab.place(A, gateway);
+            // A moved address makes the agents of both gateways apply what they know.
+            lab.apply(&gateways(if gateway == "g1" { "g2" } else { "g1" }));
+        }
+        let duration = lab.apply(&gateways(gateway));
         println!("a change of the gateway: {duration:?} on the slowest node");
-        lab.place(A, gateway);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while good.load(Ordering::Relaxed) < before + 40 {
-            assert!(Instant::now() < deadline, "no connections through {gateway}");
-            thread::yield_now();
+        if !vip_first {
+            lab.place(A, gateway);
+            lab.apply(&gateways(gateway));
+        }
+        let goal = good.load(Ordering::Relaxed) + 40;
+        until("new connections", || good.load(Ordering::Relaxed) >= goal);
+        for echo in &open {
+            let goal = echo.lines.load(Ordering::Relaxed) + 5;
+            until(&echo.name, || echo.lines.load(Ordering::Relaxed) >= goal || echo.thread.is_finished());
+            assert!(!echo.thread.is_finished(), "{} ended", echo.name);
         }
     }
     over.store(true, Ordering::Relaxed);
     for client in load {
         client.join().unwrap();
     }
-    for client in long {
-        client.join().unwrap();
+}
+
+fn until(subject: &str, is_reached: impl Fn() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !is_reached() {
+        assert!(Instant::now() < deadline, "{subject}: nothing arrives");
+        thread::sleep(Duration::from_millis(1));
     }
 }

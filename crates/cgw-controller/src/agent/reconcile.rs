@@ -280,9 +280,10 @@ pub async fn run(
     let shutdown: &CancellationToken = &runtime.shutdown;
     let mut failures = 0_u32;
     let mut resynced = Instant::now();
+    let mut node_changed = false;
     loop {
         let start = Instant::now();
-        let resync = resynced.elapsed() >= resync_period;
+        let resync = node_changed || resynced.elapsed() >= resync_period;
         let reconciliation = runtime.reconciliation(CONTROLLER);
         let backoff = match reconciler.reconcile(&observe(), resync).await {
             Ok(()) => {
@@ -307,12 +308,12 @@ pub async fn run(
                 0 => resync_period.saturating_sub(resynced.elapsed()),
                 _ => backoff.saturating_sub(DEBOUNCE_MAX),
             };
-            let _elapsed = tokio::time::timeout(wait, trigger.next(debounce)).await;
+            tokio::time::timeout(wait, trigger.next(debounce)).await.unwrap_or_default()
         };
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            () = next => {}
+            changed = next => node_changed = changed,
         }
     }
 }

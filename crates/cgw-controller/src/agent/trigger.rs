@@ -12,12 +12,19 @@ use super::observe::inventory::Urgency;
 /// Changes since the last reconciliation.
 #[derive(Debug, Default)]
 pub struct Trigger {
-    pending: Mutex<Urgency>,
+    pending: Mutex<Pending>,
     notify: Notify,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    urgency: Urgency,
+    /// Whether the node changed.
+    node: bool,
+}
+
 impl Trigger {
-    fn pending(&self) -> MutexGuard<'_, Urgency> {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -28,24 +35,30 @@ impl Trigger {
         }
         {
             let mut pending = self.pending();
-            *pending = (*pending).max(urgency);
+            pending.urgency = pending.urgency.max(urgency);
         }
         self.notify.notify_one();
     }
 
+    /// Records a change of the node itself: the programmed datapath has to be compared also if the desired one is the same.
+    pub fn fire_node(&self) {
+        self.pending().node = true;
+        self.fire(Urgency::Soon);
+    }
+
     /// Waits for a change, and for those of the next `debounce` unless one of them is urgent. The changes that were recorded before
-    /// it returns are then no longer pending.
-    pub async fn next(&self, debounce: Duration) {
-        while *self.pending() == Urgency::Irrelevant {
+    /// it returns are then no longer pending. Returns whether the node itself changed.
+    pub async fn next(&self, debounce: Duration) -> bool {
+        while self.pending().urgency == Urgency::Irrelevant {
             self.notify.notified().await;
         }
         let urgent = async {
-            while *self.pending() != Urgency::Now {
+            while self.pending().urgency != Urgency::Now {
                 self.notify.notified().await;
             }
         };
         let _elapsed = tokio::time::timeout(debounce, urgent).await;
-        *self.pending() = Urgency::Irrelevant;
+        std::mem::take(&mut *self.pending()).node
     }
 }
 
@@ -75,8 +88,14 @@ mod tests {
         let start = Instant::now();
         trigger.fire(Urgency::Now);
         trigger.fire(Urgency::Soon);
-        trigger.next(DEBOUNCE).await;
+        assert!(!trigger.next(DEBOUNCE).await);
         assert_eq!(start.elapsed(), Duration::ZERO);
+
+        trigger.fire_node();
+        trigger.fire(Urgency::Now);
+        assert!(trigger.next(DEBOUNCE).await);
+        trigger.fire(Urgency::Now);
+        assert!(!trigger.next(DEBOUNCE).await, "the change of the node was taken");
 
         let later = Arc::clone(&trigger);
         tokio::spawn(async move {

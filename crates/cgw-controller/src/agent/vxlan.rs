@@ -21,6 +21,9 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
 use common::netlink::nftables::{Batch, Family, dump};
 use common::netlink::socket::{Protocol, Socket};
 
@@ -75,8 +78,25 @@ pub struct Vxlan {
     netfilter: Socket,
     /// The last table that was written or found equal, with the generation of the ruleset in which it was.
     table: Option<(Table, u32)>,
-    /// The last datapath that was applied, and its state.
-    last: Option<(Datapath, Kernel)>,
+    last: Option<Applied>,
+}
+
+/// The last datapath that was applied.
+struct Applied {
+    datapath: Datapath,
+    /// Its desired state.
+    kernel: Kernel,
+    /// The VIPs that the node had as addresses.
+    held: BTreeSet<Ipv4Addr>,
+}
+
+/// The node as a datapath needs it, and as it is.
+struct Plan {
+    kernel: Kernel,
+    observed: Observed,
+    changes: Changes,
+    /// The VIPs that the node has as addresses.
+    held: BTreeSet<Ipv4Addr>,
 }
 
 /// The difference of the nf_tables table.
@@ -103,15 +123,20 @@ impl Vxlan {
     }
 
     /// Reads everything but the table, and plans.
-    fn plan(&mut self, desired: &Datapath) -> Result<(Kernel, Observed, Changes), Error> {
-        let node = desired.node.ip;
-        let underlay = observe::underlay(&mut self.route, node)
-            .map_err(|error| failure(&format!("reading the link with the address {node}"), &error))?
-            .ok_or_else(|| Error {
-                operation: format!("reading the link with the address {node}"),
-                cause: "no link has it".to_owned(),
-                is_permanent: false,
-            })?;
+    fn plan(&mut self, desired: &Datapath) -> Result<Plan, Error> {
+        let operation = format!("reading the link with the address {}", desired.node.ip);
+        let read = |error| failure(&operation, &error);
+        let addresses = observe::addresses(&mut self.route).map_err(read)?;
+        let underlay = match addresses.get(&desired.node.ip) {
+            Some(link) => observe::underlay(&mut self.route, *link).map_err(read)?,
+            None => None,
+        };
+        let missing = || Error {
+            operation: operation.clone(),
+            cause: "no link has it".to_owned(),
+            is_permanent: false,
+        };
+        let underlay = underlay.ok_or_else(missing)?;
         let observed = self.observe()?;
         if observed.device.as_ref().is_some_and(|found| found.device.is_none()) {
             return Err(Error {
@@ -125,7 +150,8 @@ impl Vxlan {
         }
         let kernel = plan::plan(desired, &self.config, underlay);
         let changes = difference::difference(&kernel, &observed);
-        Ok((kernel, observed, changes))
+        let held = desired.vips.keys().copied().filter(|vip| addresses.contains_key(vip)).collect();
+        Ok(Plan { kernel, observed, changes, held })
     }
 
     fn observe(&mut self) -> Result<Observed, Error> {
@@ -189,7 +215,7 @@ impl Vxlan {
 
     /// The operations as changes. One that the last state had is a repair.
     fn changes(&self, observed: &Observed, operations: &[Operation]) -> Vec<Change> {
-        let repairs = self.last.as_ref().map(|(_, kernel)| difference::difference(kernel, observed));
+        let repairs = self.last.as_ref().map(|last| difference::difference(&last.kernel, observed));
         let repairs: Vec<_> =
             repairs.into_iter().flat_map(|changes| [changes.before, changes.after].concat()).collect();
         // Many operations are many routes; then the comparison would be quadratic.
@@ -205,7 +231,7 @@ impl Vxlan {
 
 impl Driver for Vxlan {
     fn apply(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
-        let (kernel, observed, changes) = self.plan(desired)?;
+        let Plan { kernel, observed, changes, held } = self.plan(desired)?;
         let mut done = self.changes(&observed, &changes.before);
         let after = self.changes(&observed, &changes.after);
         // A change of the gateway needs no more than this.
@@ -216,13 +242,12 @@ impl Driver for Vxlan {
         }
         self.execute(&observed, &changes.after)?;
         done.extend(after);
-        if let Some((last, _)) = &self.last {
-            let stale = connections::stale(last, desired);
-            connections::delete(&mut self.netfilter, &stale, self.config.arrived)
-                .map_err(|error| failure("deleting conntrack entries", &error))?;
-        }
+        let last = self.last.as_ref().map(|last| (&last.datapath, &last.held));
+        let stale = connections::stale(last, (desired, &held));
+        connections::delete(&mut self.netfilter, &stale, self.config.arrived)
+            .map_err(|error| failure("deleting conntrack entries", &error))?;
         let problems = kernel.problems.join("; ");
-        self.last = Some((desired.clone(), kernel));
+        self.last = Some(Applied { datapath: desired.clone(), kernel, held });
         if problems.is_empty() {
             return Ok(done);
         }
@@ -230,7 +255,7 @@ impl Driver for Vxlan {
     }
 
     fn preview(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
-        let (kernel, observed, changes) = self.plan(desired)?;
+        let Plan { kernel, observed, changes, .. } = self.plan(desired)?;
         let mut all = self.changes(&observed, &changes.before);
         if let TableChange::Write { description, is_repair, .. } = self.table_change(&kernel.table)? {
             all.push(Change { object: "nftables", description, is_repair });

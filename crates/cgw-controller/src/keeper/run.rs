@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use common::netlink::monitor::Monitor;
 use common::readiness::Check;
 use common::runtime::{ConfigError, Runtime};
 use jiff::Timestamp;
@@ -36,6 +35,7 @@ use super::supervise::Supervisor;
 use super::sys;
 use super::vrrp::Vrrp;
 use crate::api::http::VrrpState;
+use crate::monitor::Notifications;
 
 /// Between two heartbeats: a tenth of the guard's default timeout.
 const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -201,17 +201,13 @@ async fn observe(
     observed: watch::Sender<Observed>,
     reporter: Reporter,
 ) {
-    let monitor = Monitor::open().map_err(|error| error.to_string());
-    let mut monitor =
-        match monitor.and_then(|monitor| sys::register(monitor).map_err(|error| error.to_string())) {
-            Ok(monitor) => Some(monitor),
-            Err(error) => {
-                tracing::warn!(
-                    "the node is polled each {POLL:?}, since notifications cannot be received: {error}"
-                );
-                None
-            }
-        };
+    let mut notifications = Notifications::open()
+        .inspect_err(|error| {
+            tracing::warn!(
+                "the node is polled each {POLL:?}, since notifications cannot be received: {error:#}"
+            );
+        })
+        .ok();
     reporter.observed(None, &observed.borrow());
     loop {
         let current = Arc::clone(&router.borrow_and_update());
@@ -226,19 +222,11 @@ async fn observe(
             Err(error) => tracing::error!("observing the node failed: {error}"),
         }
         let changed = async {
-            let Some(monitor) = &mut monitor else { return sleep(POLL).await };
-            match monitor.readable_mut().await {
-                Ok(mut guard) => {
-                    // The state is listed in any case; also a loss is a change.
-                    if let Err(error) = guard.get_inner_mut().read() {
-                        tracing::warn!("receiving notifications of the kernel failed: {error}");
-                    }
-                    guard.clear_ready();
-                }
-                Err(error) => {
-                    tracing::warn!("waiting for notifications of the kernel failed: {error}");
-                    sleep(POLL).await;
-                }
+            let Some(notifications) = &mut notifications else { return sleep(POLL).await };
+            // The state is listed whatever has changed.
+            if let Err(error) = notifications.next().await {
+                tracing::warn!("{error:#}");
+                sleep(POLL).await;
             }
         };
         tokio::select! {

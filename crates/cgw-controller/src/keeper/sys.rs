@@ -9,10 +9,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::netlink::monitor::Monitor;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-
 /// A signal that the keeper sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
@@ -74,16 +70,6 @@ pub fn end_with_parent(command: &mut tokio::process::Command) {
     unsafe {
         command.pre_exec(|| checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM)));
     }
-}
-
-/// Registers the socket of notifications with the async runtime of the caller.
-///
-/// # Errors
-/// No descriptors are left.
-pub fn register(monitor: Monitor) -> io::Result<AsyncFd<Monitor>> {
-    // SAFETY: a Monitor has one descriptor, which it returns each time and closes when it is dropped. The callers only read from it.
-    let registered = unsafe { AsyncFd::register_with_interest(monitor, Interest::READABLE) };
-    registered.map_err(io::Error::from)
 }
 
 static TERMINATED: AtomicBool = AtomicBool::new(false);

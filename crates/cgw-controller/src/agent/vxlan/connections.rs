@@ -9,7 +9,7 @@ use common::netlink::Error;
 use common::netlink::conntrack::{self, Entry};
 use common::netlink::socket::Socket;
 
-use super::plan::bound_pods;
+use super::plan::{Bound, bound_pods};
 use crate::agent::datapath::{Datapath, VipRoute};
 
 /// Pods of this node whose connections have another translation than before.
@@ -17,7 +17,9 @@ use crate::agent::datapath::{Datapath, VipRoute};
 pub struct Stale {
     /// Pods that now leave with another address, or from another node.
     pub pods: BTreeSet<Ipv4Addr>,
-    /// VIPs that this node has become the gateway of, or no longer is.
+    /// Pods whose clients no longer reach them through the tunnel, since this node now has their VIP.
+    pub backends: BTreeSet<Ipv4Addr>,
+    /// VIPs that this node has become the gateway of, or no longer is; VIPs that it got or lost as an address.
     pub vips: BTreeSet<Ipv4Addr>,
 }
 
@@ -25,15 +27,23 @@ impl Stale {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pods.is_empty() && self.vips.is_empty()
+        self.pods.is_empty() && self.backends.is_empty() && self.vips.is_empty()
     }
 }
 
-/// The connections that the change from `old` to `new` makes stale.
+/// The connections that the change from `old` to `new` makes stale: each is a datapath, and those of its VIPs that the node has as addresses.
+/// Of a node whose `old` state is unknown, only what cannot be right is stale.
 #[must_use]
-pub fn stale(old: &Datapath, new: &Datapath) -> Stale {
+pub fn stale(
+    old: Option<(&Datapath, &BTreeSet<Ipv4Addr>)>,
+    (new, held): (&Datapath, &BTreeSet<Ipv4Addr>),
+) -> Stale {
+    let got = |vip: &Ipv4Addr| held.contains(vip) && !old.is_some_and(|(_, before)| before.contains(vip));
+    let own = |bound: &Bound<'_>| bound.node == new.node.ip;
+    let bound = bound_pods(new).into_iter().filter(|(_, bound)| own(bound) && got(&bound.vip));
+    let mut stale = Stale { backends: bound.map(|(pod, _)| pod).collect(), ..Stale::default() };
+    let Some((old, had)) = old else { return stale };
     let (before, after) = (translations(old), translations(new));
-    let mut stale = Stale::default();
     for pod in before.keys().chain(after.keys()) {
         let known = before.contains_key(pod) || old.unbound_pods.contains(pod);
         if known && before.get(pod) != after.get(pod) {
@@ -43,9 +53,9 @@ pub fn stale(old: &Datapath, new: &Datapath) -> Stale {
     let is_here = |datapath: &Datapath, vip: &Ipv4Addr| {
         datapath.vips.get(vip).is_some_and(|path| path.route == VipRoute::Local)
     };
-    stale
-        .vips
-        .extend(old.vips.keys().chain(new.vips.keys()).filter(|vip| is_here(old, vip) != is_here(new, vip)));
+    let vips = old.vips.keys().chain(new.vips.keys());
+    stale.vips.extend(vips.filter(|vip| is_here(old, vip) != is_here(new, vip)));
+    stale.vips.extend(had.symmetric_difference(held));
     stale
 }
 
@@ -82,7 +92,7 @@ fn is_stale(entry: &Entry, stale: &Stale, arrived: u32) -> bool {
     let ((source, destination), (backend, translated)) = (entry.original, entry.reply);
     let through_tunnel = entry.mark & arrived != 0;
     stale.pods.contains(&source)
-        || through_tunnel && stale.pods.contains(&backend)
+        || through_tunnel && (stale.pods.contains(&backend) || stale.backends.contains(&backend))
         || stale.vips.contains(&destination)
         || stale.vips.contains(&translated)
 }
@@ -92,21 +102,27 @@ mod tests {
     use super::*;
     use crate::agent::vxlan::sample;
 
+    const NONE: &BTreeSet<Ipv4Addr> = &BTreeSet::new();
+
+    fn without_addresses(old: &Datapath, new: &Datapath) -> Stale {
+        stale(Some((old, NONE)), (new, NONE))
+    }
+
     #[test]
     fn only_changed_translations_of_own_pods_are_stale() {
         let old = sample::worker();
-        assert!(stale(&old, &old).is_empty());
+        assert!(without_addresses(&old, &old).is_empty());
         // Another gateway: no translation here changes.
         let mut new = old.clone();
         new.vips.get_mut(&sample::A).unwrap().route = sample::via(sample::G2);
-        assert!(stale(&old, &new).is_empty());
+        assert!(without_addresses(&old, &new).is_empty());
         // A pod is no longer bound.
         new.vips.get_mut(&sample::A).unwrap().pods.remove(&sample::A1);
-        assert_eq!(stale(&old, &new).pods, BTreeSet::from([sample::A1]));
+        assert_eq!(without_addresses(&old, &new).pods, BTreeSet::from([sample::A1]));
         // A pod of another node.
         let mut new = old.clone();
         new.vips.get_mut(&sample::A).unwrap().pods.remove(&sample::A3);
-        assert!(stale(&old, &new).is_empty());
+        assert!(without_addresses(&old, &new).is_empty());
     }
 
     #[test]
@@ -114,10 +130,23 @@ mod tests {
         let old = sample::gateway();
         let mut new = old.clone();
         new.vips.get_mut(&sample::A).unwrap().route = sample::via(sample::G2);
-        let stale = stale(&old, &new);
-        assert_eq!(
-            (stale.pods.clone(), stale.vips.clone()),
-            (BTreeSet::from([sample::A3]), BTreeSet::from([sample::A]))
-        );
+        let stale = without_addresses(&old, &new);
+        let (pods, vips) = (BTreeSet::from([sample::A3]), BTreeSet::from([sample::A]));
+        assert_eq!(stale, Stale { pods, vips, backends: BTreeSet::new() });
+    }
+
+    #[test]
+    fn a_vip_that_becomes_an_address_of_the_node_makes_connections_through_the_tunnel_stale() {
+        let datapath = sample::gateway();
+        let vips = BTreeSet::from([sample::A]);
+        let backends = BTreeSet::from([sample::A3]);
+        let got = stale(Some((&datapath, NONE)), (&datapath, &vips));
+        assert_eq!(got, Stale { backends: backends.clone(), vips: vips.clone(), pods: BTreeSet::new() });
+        let lost = stale(Some((&datapath, &vips)), (&datapath, NONE));
+        assert_eq!(lost, Stale { vips: vips.clone(), ..Stale::default() });
+        assert!(stale(Some((&datapath, &vips)), (&datapath, &vips)).is_empty());
+        // After a restart.
+        assert_eq!(stale(None, (&datapath, &vips)), Stale { backends, ..Stale::default() });
+        assert!(stale(None, (&datapath, NONE)).is_empty());
     }
 }

@@ -45,13 +45,24 @@ pub struct ObservedDevice {
     pub settings: BTreeMap<&'static str, u32>,
 }
 
-/// Reads the facts about the underlay.
+/// Reads the node's IPv4 addresses, with the indexes of their links.
 ///
 /// # Errors
-/// No link has the node's address, or netlink's errors.
-pub fn underlay(socket: &mut Socket, node: Ipv4Addr) -> Result<Option<Underlay>, Error> {
-    let link = socket.link_with_address(IpAddr::V4(node))?;
-    Ok(link.map(|link| Underlay { mtu: link.mtu }))
+/// Netlink's.
+pub fn addresses(socket: &mut Socket) -> Result<BTreeMap<Ipv4Addr, u32>, Error> {
+    let addresses = socket.addresses()?.into_iter().filter_map(|address| match address.net {
+        IpNet::V4(net) => Some((net.addr(), address.link)),
+        IpNet::V6(_) => None,
+    });
+    Ok(addresses.collect())
+}
+
+/// Reads the facts about the underlay from the link that has the node's address.
+///
+/// # Errors
+/// Netlink's.
+pub fn underlay(socket: &mut Socket, link: u32) -> Result<Option<Underlay>, Error> {
+    Ok(socket.link_by_index(link)?.map(|link| Underlay { mtu: link.mtu }))
 }
 
 /// Reads the driver's objects.

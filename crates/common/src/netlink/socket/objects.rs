@@ -1,7 +1,5 @@
 //! Reads objects by kind.
 
-use std::net::IpAddr;
-
 use super::Socket;
 use crate::netlink::Error;
 use crate::netlink::address::Address;
@@ -43,17 +41,6 @@ impl Socket {
     /// As [`Socket::ask`].
     pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, Error> {
         found(self.ask(&Link::by_index(index), |_, payload| Link::decode(payload)))
-    }
-
-    /// The link that has `address`, if one has it.
-    ///
-    /// # Errors
-    /// As [`Socket::dump`] and [`Socket::ask`].
-    pub fn link_with_address(&mut self, address: IpAddr) -> Result<Option<Link>, Error> {
-        match self.addresses()?.into_iter().find(|found| found.net.addr() == address) {
-            Some(found) => self.link_by_index(found.link),
-            None => Ok(None),
-        }
     }
 
     /// The addresses of the link with index `link`, of IPv4 and IPv6.

@@ -1,5 +1,3 @@
-use std::net::IpAddr;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -108,17 +106,5 @@ fn attributes_of_another_program_differ_from_the_desired_ones() {
         assert!(socket.vxlan_by_name("vx0").unwrap().unwrap().1.unwrap().external);
         // A link of another kind has no attributes.
         assert_eq!(socket.vxlan_by_name("v0").unwrap(), Some((underlay, None)));
-    });
-}
-
-#[test]
-fn the_underlay_link_is_found_by_its_address() {
-    isolated(|| {
-        ip("link add v0 mtu 1400 type veth peer name v1");
-        ip("addr add 192.0.2.1/24 dev v0");
-        let mut socket = Socket::open(Protocol::Route).unwrap();
-        let link = socket.link_with_address(LOCAL.into()).unwrap().unwrap();
-        assert_eq!((link.name.as_str(), link.mtu), ("v0", 1400));
-        assert_eq!(socket.link_with_address(IpAddr::from([192, 0, 2, 2])).unwrap(), None);
     });
 }

@@ -22,6 +22,10 @@ const SYN_RST: u8 = 0x06;
 /// The first register, which all values are loaded to.
 const R: Register = Register::FIRST;
 
+/// A connection with the same client, port and pod came another way, and its entry is not yet deleted: conntrack has given this one another
+/// port of the client, which the pod would reset. The client sends again.
+const PORT_TAKEN: &str = "a client's port that an older connection has";
+
 /// Terms that several chains use.
 pub(super) struct Terms<'a> {
     config: &'a Config,
@@ -138,10 +142,13 @@ impl Terms<'_> {
                 snat_to_vip(from_vip().in_set(SOURCE, "vips").in_set(DESTINATION, "pods-on-candidates")),
                 // Both are on one bridge of this node: the reply would not be translated.
                 snat_to_vip(from_vip().in_set(SOURCE, "unbound").in_set(DESTINATION, "pods")),
+                keep_source(from_vip()),
             ]);
         }
-        // To its own source: the first translation of a connection is the only one.
-        rules.push(Rule::new().oifname(self.device()).with([Field::SourceAddress.load(R), snat()]));
+        rules.extend([
+            keep_source(Rule::new().oifname(self.device())),
+            keep_source(self.arrived(Rule::new()).in_set(DESTINATION, "pods")),
+        ]);
         if self.candidate {
             let outside = Rule::new().not_in_set(DESTINATION, "inside");
             // A reply of a connection that another gateway had: a plain SYN would be a connection of the pod's own.
@@ -163,9 +170,15 @@ impl Terms<'_> {
     fn guard(&self, table: &mut Table) {
         let (mask, left) = (self.config.mark_mask, self.config.left);
         let reply = || Rule::new().ct_direction(Direction::Reply);
+        let mut rules = Vec::new();
+        if self.candidate {
+            let set = Expression::InSet { from: R, set: "vips".into(), included: false };
+            let other = Self::from_vip(Rule::new()).ct_status(STATUS_SNAT).with([snat_address(R), set]);
+            rules.push(drop(other, PORT_TAKEN));
+        }
         table.chain(
             Chain::base("postrouting-filter", ChainType::Filter, Hook::Postrouting, 200),
-            [
+            rules.into_iter().chain([
                 // The outer packet would have the mark too, and the device would be its route again.
                 Rule::new().oifname(self.device()).set_mark(0, mask).goto("guard-device"),
                 drop(self.arrived(reply()), "a reply that does not return through the tunnel"),
@@ -177,7 +190,7 @@ impl Terms<'_> {
                     Rule::new().in_set(SOURCE, "pods").not_in_set(DESTINATION, "inside"),
                     "a bound pod without a connection",
                 ),
-            ],
+            ]),
         );
         let pair = || Rule::new().goto("guard-pair");
         table.chain(
@@ -193,16 +206,16 @@ impl Terms<'_> {
             Chain::regular("guard-arrived"),
             [
                 Rule::new().ct_original_daddr_in("vips").goto("guard-pair"),
+                drop(Rule::new().in_set(DESTINATION, "pods").ct_status(STATUS_SNAT), PORT_TAKEN),
                 Rule::new().in_set(DESTINATION, "pods").accept(),
                 pair(),
             ],
         );
         let mut rules = Vec::new();
         if self.candidate {
-            let snat =
-                Expression::Ct { to: R.plus(1), key: Ct::Ipv4Destination, direction: Some(Direction::Reply) };
             let set = Expression::InSet { from: R, set: "pairs".into(), included: true };
-            rules.push(Rule::new().with([source(Direction::Original), snat, set]).accept());
+            let pair = [source(Direction::Original), snat_address(R.plus(1)), set];
+            rules.push(Rule::new().with(pair).accept());
         }
         rules.push(drop(Rule::new(), "not with its VIP"));
         table.chain(Chain::regular("guard-pair"), rules);
@@ -308,6 +321,16 @@ fn snat_with_port(rule: Rule, fields: &[Field], map: &str) -> Rule {
     let load = Expression::FromMap { from: R, map: map.into(), to: R };
     let (kind, family, address, port) = (Nat::Source, Family::Ipv4, Some(R), Some(R.plus(1)));
     rule.with([load, Expression::Nat { kind, family, address, port, last_port: None, flags: 0 }])
+}
+
+/// Loads the source that SNAT has given to the connection.
+fn snat_address(to: Register) -> Expression {
+    Expression::Ct { to, key: Ct::Ipv4Destination, direction: Some(Direction::Reply) }
+}
+
+/// SNAT to its own source: the first translation of a connection is the only one, so neither the CNI plugin nor kube-proxy masquerades.
+fn keep_source(rule: Rule) -> Rule {
+    rule.with([Field::SourceAddress.load(R), snat()])
 }
 
 /// SNAT to the VIP that the client used.
