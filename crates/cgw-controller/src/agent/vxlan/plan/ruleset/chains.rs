@@ -135,11 +135,13 @@ impl Terms<'_> {
         if self.candidate {
             let from_vip = || Self::from_vip(Rule::new());
             let both = [Field::SourceAddress, Field::DestinationAddress];
+            let to_candidate = || from_vip().in_set(DESTINATION, "pods-on-candidates");
             rules.extend([
+                // The source would be, or is, an address of the pod's own node: the reply would not return here.
+                snat_to_vip(to_candidate().in_set(SOURCE, "pods-of-other-gateways")),
                 from_vip().snat_from_map(SOURCE, "vip-of", 0),
-                // The source is an address of the pod's own node: the reply would not return here.
                 snat_to_vip(from_vip().in_set(&both, "colocated")),
-                snat_to_vip(from_vip().in_set(SOURCE, "vips").in_set(DESTINATION, "pods-on-candidates")),
+                snat_to_vip(to_candidate().in_set(SOURCE, "vips")),
                 // Both are on one bridge of this node: the reply would not be translated.
                 snat_to_vip(from_vip().in_set(SOURCE, "unbound").in_set(DESTINATION, "pods")),
                 keep_source(from_vip()),
@@ -214,8 +216,9 @@ impl Terms<'_> {
         let mut rules = Vec::new();
         if self.candidate {
             let set = Expression::InSet { from: R, set: "pairs".into(), included: true };
-            let pair = [source(Direction::Original), snat_address(R.plus(1)), set];
-            rules.push(Rule::new().with(pair).accept());
+            for subject in [source(Direction::Original), original_destination()] {
+                rules.push(Rule::new().with([subject, snat_address(R.plus(1)), set.clone()]).accept());
+            }
         }
         rules.push(drop(Rule::new(), "not with its VIP"));
         table.chain(Chain::regular("guard-pair"), rules);

@@ -10,7 +10,7 @@ use common::netlink::nftables::{Chain, ChainType, DataType, Element, Field, Hook
 use super::super::bound_pods;
 use super::super::table::Table;
 use super::chains::Terms;
-use crate::agent::datapath::{Datapath, Protocol, ServicePort};
+use crate::agent::datapath::{Datapath, Protocol, ServicePort, VipRoute};
 use crate::agent::vxlan::Config;
 
 /// The seed of the hash that selects a backend. All candidates select the same one, so that a connection survives a change of the gateway.
@@ -48,7 +48,11 @@ fn pods(table: &mut Table, datapath: &Datapath) {
         Set::map("vip-of", &one, &one),
         all().map(|(pod, bound)| Element::with_value(pod.octets(), bound.vip.octets())),
     );
-    table.set(Set::new("pairs", &two), all().map(|(pod, bound)| pair(pod, bound.vip)));
+    // A client of a VIP may also have the VIP that it used.
+    let used = datapath.vips.keys().map(|vip| pair(*vip, *vip));
+    table.set(Set::new("pairs", &two), all().map(|(pod, bound)| pair(pod, bound.vip)).chain(used));
+    let elsewhere = all().filter(|(_, bound)| bound.node == own && bound.path.route != VipRoute::Local);
+    table.set(Set::new("pods-of-other-gateways", &one), elsewhere.map(|(pod, _)| Element::new(pod.octets())));
     let remote = || all().filter(|(_, bound)| bound.node != own);
     table.set(Set::new("colocated", &two), remote().map(|(pod, bound)| pair(bound.node, pod)));
     let candidate = |node: Ipv4Addr| datapath.peers.get(&node).is_some_and(|peer| peer.candidate);
