@@ -213,6 +213,28 @@ impl Vxlan {
             .map_err(|error| failure("changing links, routes and rules", &error))
     }
 
+    /// Moves VIPs to their new gateways before anything is read: packets wait for it.
+    fn move_vips(&mut self, desired: &Datapath) -> Vec<Change> {
+        let Some(last) = &self.last else { return Vec::new() };
+        let moved = last.kernel.moved(&last.datapath, desired).into_iter();
+        let routes: Vec<_> = moved.map(|(key, next)| Operation::SetRoute(key, next)).collect();
+        if routes.is_empty() {
+            return Vec::new();
+        }
+        let device = self.route.vxlan_by_name(&self.config.device);
+        let Ok(Some((link, Some(vxlan)))) = device else { return Vec::new() };
+        let is_set =
+            vxlan.vni == self.config.vni && apply::set_routes(&mut self.route, link.index, &routes).is_ok();
+        // What failed is read, and written again.
+        let routes = if is_set { routes } else { Vec::new() };
+        let change = |route: &Operation| Change {
+            object: route.object(),
+            description: route.to_string(),
+            is_repair: false,
+        };
+        routes.iter().map(change).collect()
+    }
+
     /// The operations as changes. One that the last state had is a repair.
     fn changes(&self, observed: &Observed, operations: &[Operation]) -> Vec<Change> {
         let repairs = self.last.as_ref().map(|last| difference::difference(&last.kernel, observed));
@@ -231,10 +253,10 @@ impl Vxlan {
 
 impl Driver for Vxlan {
     fn apply(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
+        let mut done = self.move_vips(desired);
         let Plan { kernel, observed, changes, held } = self.plan(desired)?;
-        let mut done = self.changes(&observed, &changes.before);
+        done.extend(self.changes(&observed, &changes.before));
         let after = self.changes(&observed, &changes.after);
-        // A change of the gateway needs no more than this.
         self.execute(&observed, &changes.before)?;
         if let TableChange::Write { batch, description, is_repair } = self.table_change(&kernel.table)? {
             self.write_table(&kernel.table, batch)?;

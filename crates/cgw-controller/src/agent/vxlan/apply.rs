@@ -47,6 +47,15 @@ pub fn apply(
     Ok(())
 }
 
+/// Adds or replaces routes; `device` is the index of the device.
+///
+/// # Errors
+/// As [`apply`].
+pub fn set_routes(socket: &mut Socket, device: u32, routes: &[Operation]) -> Result<(), Error> {
+    let mut apply = Apply { socket, observed: &Observed::default(), name: "", index: Some(device) };
+    routes.chunks(BATCH).try_for_each(|some| apply.routes(some))
+}
+
 struct Apply<'a> {
     socket: &'a mut Socket,
     observed: &'a Observed,

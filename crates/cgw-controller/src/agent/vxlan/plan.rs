@@ -196,27 +196,44 @@ pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel 
         let table = table_of(path.tun_id);
         let priority = config.rule_priority.saturating_add(1);
         kernel.rules.insert(Lookup { priority, mark, mask: config.mark_mask, table });
-        let next = match path.route {
-            VipRoute::Local => Next::Throw,
-            VipRoute::Drop => Next::Blackhole,
-            VipRoute::Remote { node_ip, tun_mac } => {
-                let known = kernel.neighbours.get(&node_ip).map(|mac| TunMac::new(*mac));
-                if known == Some(Ok(tun_mac)) {
-                    Next::Via(node_ip)
-                } else {
-                    let cause =
-                        format!("its gateway {node_ip} with the MAC address {tun_mac} is no candidate's");
-                    kernel.problems.push(format!("VIP {vip}: {cause}"));
-                    Next::Blackhole
-                }
-            }
-        };
+        let next = kernel.to_gateway(path.route).unwrap_or_else(|cause| {
+            kernel.problems.push(format!("VIP {vip}: {cause}"));
+            Next::Blackhole
+        });
         kernel.routes.insert((table, Ipv4Net::default()), next);
     }
     kernel
 }
 
 impl Kernel {
+    /// The next hop to the gateway of a VIP, or why there is none.
+    fn to_gateway(&self, route: VipRoute) -> Result<Next, String> {
+        match route {
+            VipRoute::Local => Ok(Next::Throw),
+            VipRoute::Drop => Ok(Next::Blackhole),
+            VipRoute::Remote { node_ip, tun_mac } => {
+                let known = self.neighbours.get(&node_ip).map(|mac| TunMac::new(*mac));
+                let is_known = known == Some(Ok(tun_mac));
+                is_known.then_some(Next::Via(node_ip)).ok_or_else(|| {
+                    format!("its gateway {node_ip} with the MAC address {tun_mac} is no candidate's")
+                })
+            }
+        }
+    }
+
+    /// The routes that lead the VIPs of `old`, whose state this is, to their gateways in `new`, as far as nothing else has to change.
+    #[must_use]
+    pub fn moved(&self, old: &Datapath, new: &Datapath) -> Vec<((u32, Ipv4Net), Next)> {
+        let moved = new.vips.iter().filter_map(|(vip, path)| {
+            let before = old.vips.get(vip)?;
+            let key = (table_of(path.tun_id), Ipv4Net::default());
+            let is_same = before.tun_id == path.tun_id && self.routes.contains_key(&key);
+            let next = self.to_gateway(path.route).ok()?;
+            (is_same && before.route != path.route).then_some((key, next))
+        });
+        moved.collect()
+    }
+
     /// The pods that a gateway sends to, on other nodes.
     fn route_to_pods(&mut self, datapath: &Datapath, config: &Config) {
         let (mark, mask) = (to_pods(config.mark_mask), config.mark_mask);
