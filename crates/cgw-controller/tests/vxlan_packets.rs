@@ -452,6 +452,12 @@ fn change_under_load(lab: &mut Lab) {
     let gateways = |a| BTreeMap::from([(A, Some(a)), (B, Some("g1"))]);
     lab.place(A, "g1");
     lab.apply(&gateways("g1"));
+    // All clients are pods of A from here on.
+    lab.run("ext", "nft add table ip seen");
+    lab.run("ext", "nft add chain ip seen in { type filter hook prerouting priority -300 ; }");
+    for source in [format!("ip saddr {A}"), "meta l4proto { tcp, udp }".to_owned()] {
+        lab.run("ext", &format!("nft add rule ip seen in {source} counter accept"));
+    }
     let (over, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let load = ["a1", "a2", "a3", "a4"].map(|name| {
         let (over, good) = (over.clone(), good.clone());
@@ -482,7 +488,7 @@ fn change_under_load(lab: &mut Lab) {
             lab.apply(&gateways(if gateway == "g1" { "g2" } else { "g1" }));
         }
         let duration = lab.apply(&gateways(gateway));
-        println!("a change of the gateway: {duration:?} on the slowest node");
+        println!("a change of the gateway: all done after {duration:?} on the slowest node");
         if !vip_first {
             lab.place(A, gateway);
             lab.apply(&gateways(gateway));
@@ -499,6 +505,13 @@ fn change_under_load(lab: &mut Lab) {
     for client in load {
         client.join().unwrap();
     }
+    let seen = lab.run("ext", "nft list table ip seen");
+    let packets: Vec<u64> = seen
+        .split("counter packets ")
+        .skip(1)
+        .map(|rest| rest.split(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(packets[0] > 1000 && packets[1] == 0, "packets from the VIP, and from elsewhere: {packets:?}");
 }
 
 fn until(subject: &str, is_reached: impl Fn() -> bool) {
