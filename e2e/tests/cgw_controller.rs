@@ -4,6 +4,7 @@
 mod bindings;
 mod crashes;
 mod env;
+mod faults;
 mod gateways;
 mod openapi;
 mod requests;
