@@ -33,6 +33,7 @@ pub(super) fn link(index: u32, name: &str, kind: &str) -> Link {
         mac: None,
         mtu: 1500,
         up: true,
+        carrier: true,
         loopback: name == "lo",
         parent: None,
         alias: None,

@@ -196,6 +196,7 @@ mod tests {
                 mac: desired.mac,
                 mtu: 1400,
                 up: false,
+                carrier: false,
                 loopback: false,
                 parent: None,
                 alias: None,

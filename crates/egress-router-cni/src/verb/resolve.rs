@@ -172,9 +172,17 @@ pub fn named_master(context: &Context<'_>, socket: &mut Socket, kind: Kind) -> R
     carries(named(socket, &host, name)?, kind, context.network.mtu)
 }
 
-/// Checks that the MTU is at most the master's: the kernel refuses such a macvlan without a message, and creates such an ipvlan, which
-/// drops longer packets.
+/// Checks that the master is up and has a carrier, so that the pod's packets are not lost, and that the MTU is at most the master's: the
+/// kernel refuses such a macvlan without a message, and creates such an ipvlan, which drops longer packets.
 fn carries(master: &Link, kind: Kind, mtu: Option<u32>) -> Result<(), Error> {
+    let down = match (master.up, master.carrier) {
+        (true, true) => None,
+        (true, false) => Some("has no carrier"),
+        (false, _) => Some("is down"),
+    };
+    if let Some(down) = down {
+        return Err(Error::new(Code::TryAgain, format!("the master {} {down}", master.name)));
+    }
     // On a link of the same kind, the kernel uses that one's master (macvlan_common_newlink, ipvlan_link_new).
     let on = master.kind != name_of(&kind);
     match mtu.filter(|mtu| on && *mtu > master.mtu) {
@@ -411,6 +419,7 @@ mod tests {
             mac: None,
             mtu: 1500,
             up: true,
+            carrier: true,
             loopback: false,
             parent: None,
             alias: None,
@@ -425,6 +434,30 @@ mod tests {
         }
         assert!(carries(&master("macvlan"), ipvlan, Some(9000)).is_err());
         assert_eq!(carries(&master("macvlan"), macvlan, Some(9000)), Ok(()), "its master's counts");
+    }
+
+    /// Its pods would start, and each of their packets would be lost.
+    #[test]
+    fn a_master_that_is_down_is_refused_by_name() {
+        let kind = Kind::Macvlan(MacvlanMode::Bridge);
+        let master = |up, carrier| Link {
+            index: 2,
+            name: "eth1".into(),
+            kind: String::new(),
+            mode: None,
+            mac: None,
+            mtu: 1500,
+            up,
+            carrier,
+            loopback: false,
+            parent: None,
+            alias: None,
+        };
+        assert_eq!(carries(&master(true, true), kind, None), Ok(()));
+        for (up, carrier, words) in [(false, false, "is down"), (true, false, "has no carrier")] {
+            let error = carries(&master(up, carrier), kind, None).unwrap_err();
+            assert_eq!((error.code, error.message), (Code::TryAgain, format!("the master eth1 {words}")));
+        }
     }
 
     #[test]
