@@ -3,7 +3,7 @@
 
 use common::netlink::message::{Malformed, messages};
 use egress_router_cni::config::destinations::Destinations;
-use egress_router_cni::firewall::{Firewall, Forwards};
+use egress_router_cni::firewall::{Firewall, Forwards, Primaries};
 use egress_router_cni::nftables::difference::{Observed, differences};
 use egress_router_cni::nftables::observed::{Chain, Element, Rule, Set, Table};
 use libfuzzer_sys::fuzz_target;
@@ -32,7 +32,7 @@ fuzz_target!(|datagram: &[u8]| {
     }
     let firewall = Firewall {
         interface: "net1".into(),
-        primary: Some("eth0".into()),
+        primary: Primaries::both("eth0"),
         mark: 0x1_0000,
         addresses: vec!["192.0.2.1".parse().expect("an address")],
         destinations: Destinations { allowed: Some(Vec::new()), ..Destinations::default() },

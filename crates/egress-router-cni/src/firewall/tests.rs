@@ -16,7 +16,7 @@ use crate::sys::isolated::isolated;
 fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
     Firewall {
         interface: "net1".into(),
-        primary: Some("eth0".into()),
+        primary: Primaries::both("eth0"),
         mark: names::mark(1),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         destinations,

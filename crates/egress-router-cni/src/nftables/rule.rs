@@ -67,6 +67,15 @@ impl Rule {
         self.equals(meta(Meta::Family), [family(ipv6).number()])
     }
 
+    /// Of this family, if there is one.
+    #[must_use]
+    pub fn only_family(self, ipv6: Option<bool>) -> Self {
+        match ipv6 {
+            Some(ipv6) => self.family(ipv6),
+            None => self,
+        }
+    }
+
     /// Of this transport protocol (IPPROTO_*).
     #[must_use]
     pub fn protocol(self, number: u8) -> Self {

@@ -6,7 +6,7 @@ use common::netlink::link::NewLink;
 use common::netlink::route::{Device, Route};
 
 use crate::cni::{Code, Error};
-use crate::firewall::{Firewall, Forwards, RULES};
+use crate::firewall::{Firewall, Forwards, Primaries, RULES};
 use crate::names;
 use crate::observe::Pod;
 
@@ -123,18 +123,18 @@ pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
     let forwards = |name: Vec<String>| {
         record.sysctls.iter().any(|changed| changed.name == name && changed.original != changed.value)
     };
-    let primary = record.primary.get(&Family::V4);
+    let primary = |family: Family| record.primary.get(&family).map(|primary| primary.interface.clone());
+    let (v4, v6) = (primary(Family::V4), primary(Family::V6));
     Firewall {
         interface: desired.interface.clone(),
-        primary: record.primary_interface().map(str::to_owned),
         mark: names::mark(record.slot),
         addresses: desired.addresses.iter().map(ipnet::IpNet::addr).collect(),
         destinations: desired.destinations.clone(),
         forwards: Forwards {
-            v4: primary
-                .is_some_and(|primary| forwards(sysctl::conf(Family::V4, &primary.interface, "forwarding"))),
+            v4: v4.as_ref().is_some_and(|v4| forwards(sysctl::conf(Family::V4, v4, "forwarding"))),
             v6: forwards(sysctl::conf(Family::V6, "all", "forwarding")),
         },
+        primary: Primaries { v4, v6 },
         record: record.lines(),
     }
 }

@@ -101,12 +101,6 @@ impl TableRecord {
         self
     }
 
-    /// The name of the primary interface, of the first family that has one.
-    #[must_use]
-    pub fn primary_interface(&self) -> Option<&str> {
-        self.primary.values().map(|primary| primary.interface.as_str()).next()
-    }
-
     /// Its lines.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {

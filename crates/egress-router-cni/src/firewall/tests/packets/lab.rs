@@ -28,7 +28,7 @@ pub(super) struct Network {
 
 impl Network {
     /// Linked to the pod by `interface`, with `own` addresses on the link and `more` behind it.
-    fn new(interface: &str, own: [&str; 2], more: &[&str], pods: [&str; 2]) -> Self {
+    pub(super) fn new(interface: &str, own: [&str; 2], more: &[&str], pods: [&str; 2]) -> Self {
         let (sender, receiver) = mpsc::channel();
         // A namespace exists as long as it is open.
         isolated(move || sender.send(Namespace::current().unwrap()).unwrap());
