@@ -34,6 +34,15 @@ pub struct Folder {
     durable: bool,
 }
 
+/// A record that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its network, if at least that can be read.
+    pub network: Option<String>,
+    /// Why not.
+    pub error: Error,
+}
+
 /// The pod of a record.
 pub trait Owned {
     /// `CNI_CONTAINERID`.
@@ -159,34 +168,37 @@ impl Folder {
         removed.map_err(|error| failed("remove", &path, &error))
     }
 
-    /// All records, and the errors of unreadable ones.
+    /// All records, and the unreadable ones.
     #[must_use]
-    pub fn all<T: DeserializeOwned>(&self) -> (Vec<T>, Vec<Error>) {
+    pub fn all<T: DeserializeOwned>(&self) -> (Vec<T>, Vec<Unreadable>) {
         self.those(|_| true)
     }
 
-    /// All records of one container, and the errors of unreadable ones.
+    /// All records of one container, and the unreadable ones.
     #[must_use]
-    pub fn of_container<T: Owned + DeserializeOwned>(&self, container_id: &str) -> (Vec<T>, Vec<Error>) {
+    pub fn of_container<T: Owned + DeserializeOwned>(&self, container_id: &str) -> (Vec<T>, Vec<Unreadable>) {
         let prefix = format!("{}@", short(container_id));
         let (mut records, errors) = self.those::<T>(|name| name.starts_with(&prefix));
         records.retain(|record| record.container_id() == container_id);
         (records, errors)
     }
 
-    fn those<T: DeserializeOwned>(&self, of: impl Fn(&str) -> bool) -> (Vec<T>, Vec<Error>) {
+    fn those<T: DeserializeOwned>(&self, of: impl Fn(&str) -> bool) -> (Vec<T>, Vec<Unreadable>) {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
         let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return (records, errors),
-            Err(error) => return (records, vec![failed("read", &self.path, &error)]),
+            Err(error) => {
+                let error = failed("read", &self.path, &error);
+                return (records, vec![Unreadable { network: None, error }]);
+            }
         };
         for entry in entries.flatten() {
             let name = entry.file_name();
             if name.to_str().is_some_and(|name| name.ends_with(".json") && of(name)) {
                 match read::<T>(&entry.path()) {
                     Ok(record) => records.extend(record),
-                    Err(error) => errors.push(error),
+                    Err(error) => errors.push(Unreadable { network: network_of(&entry.path()), error }),
                 }
             }
         }
@@ -222,6 +234,14 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("read", path, &error)),
     }
+}
+
+fn network_of(path: &Path) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        network: String,
+    }
+    serde_json::from_slice::<Named>(&fs::read(path).ok()?).ok().map(|named| named.network)
 }
 
 /// The temporary name of a record.

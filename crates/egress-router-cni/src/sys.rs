@@ -91,12 +91,12 @@ impl Namespace {
     }
 }
 
-/// Locks the byte `at` of `file`, which may be shorter, until `file` is closed. Waits for other descriptors' locks (F_OFD_SETLKW: the lock
-/// belongs to the open file description, not to a thread).
+/// Locks the byte `at` of `file`, which may be shorter, until `file` is closed (F_OFD_SETLK: the lock belongs to the open file description,
+/// not to a thread). False: another descriptor has it.
 ///
 /// # Errors
 /// EINVAL: `at` is not a valid offset.
-pub fn lock_byte(file: &File, at: u64) -> io::Result<()> {
+pub fn try_lock_byte(file: &File, at: u64) -> io::Result<bool> {
     let start = i64::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: struct flock is plain numbers, for all of which zero is a value.
     let mut lock: libc::flock = unsafe { mem::zeroed() };
@@ -105,12 +105,10 @@ pub fn lock_byte(file: &File, at: u64) -> io::Result<()> {
     lock.l_start = start;
     lock.l_len = 1;
     // SAFETY: the request takes a struct flock, which outlives the call.
-    let locked = || checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw const lock) });
-    loop {
-        match locked() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result.map(|_| ()),
-        }
+    match checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

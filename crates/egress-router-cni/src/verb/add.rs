@@ -306,8 +306,8 @@ fn release_orphaned_elastic_ips(
 ) -> Result<(), Error> {
     let is_stale = |record: &ElasticIp| matches!(record.netns.open(), Ok(None));
     let (records, errors) = folder.all::<ElasticIp>();
-    for error in errors {
-        context.log.error(format_args!("{error}"));
+    for unreadable in errors {
+        context.log.error(format_args!("{}", unreadable.error));
     }
     if !records.iter().any(is_stale) {
         return Ok(());

@@ -74,7 +74,9 @@ fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Opti
     let (records, errors) = folder.of_container::<Attachment>(container_id);
     match records.into_iter().find(|record| record.identity().ifname == *ifname) {
         Some(record) => Ok((record.interface().to_owned(), Some(record))),
-        None => first(errors).map(|()| (ifname.clone(), None)),
+        None => {
+            first(errors.into_iter().map(|unreadable| unreadable.error).collect()).map(|()| (ifname.clone(), None))
+        }
     }
 }
 

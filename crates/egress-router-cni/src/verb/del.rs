@@ -63,13 +63,13 @@ impl Records {
         let settings = context.settings;
         let (mut attachments, unread) =
             attachment::folder(&settings.run_directory).of_container::<Attachment>(&identity.container_id);
-        for error in unread {
-            context.log.error(format_args!("{error}"));
+        for unreadable in unread {
+            context.log.error(format_args!("{}", unreadable.error));
         }
         attachments.retain(|record| record.identity().ifname == identity.ifname);
         let (mut elastic_ips, unread) =
             elastic_ip::folder(&settings.state_directory).of_container::<ElasticIp>(&identity.container_id);
-        errors.extend(unread);
+        errors.extend(unread.into_iter().map(|unreadable| unreadable.error));
         elastic_ips.retain(|record| record.ifname == identity.ifname);
         Self { attachments, elastic_ips }
     }
