@@ -48,6 +48,8 @@ enum Reaction {
     CutOff,
     /// Nothing, until the client disconnects.
     NoReply,
+    /// Status 401, after the token in this file was renewed.
+    Renews(PathBuf),
 }
 
 struct Server {
@@ -100,8 +102,15 @@ impl Server {
                 }
                 seen.lock().unwrap().push(request);
                 let stream = stream.get_mut();
+                if let Reaction::Renews(token) = &reaction {
+                    std::fs::write(token, "new").unwrap();
+                }
                 match reaction {
-                    Reaction::Response(status, body) => {
+                    Reaction::Response(..) | Reaction::Renews(_) => {
+                        let (status, body) = match reaction {
+                            Reaction::Response(status, body) => (status, body),
+                            _ => (401, "{}"),
+                        };
                         let length = body.len();
                         let _ = write!(
                             stream,
@@ -239,6 +248,39 @@ fn a_slow_server_ends_at_the_deadline() {
     assert_eq!(error.code, Code::TryAgain, "{error}");
 }
 
+/// Of several connections to a load balancer, one may lead nowhere.
+#[test]
+fn a_connection_without_a_reply_does_not_use_the_whole_deadline() {
+    let server = Server::plain(vec![Reaction::NoReply, Reaction::Response(200, FOUND)]);
+    assert!(server.read_within(Duration::from_secs(20)).is_ok());
+    assert_eq!(server.requests.lock().unwrap().len(), 2);
+}
+
+/// The installer renews the token; a call may have read the old one.
+#[test]
+fn after_a_refused_token_the_kubeconfig_is_read_once_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "old").unwrap();
+    let server = Server::plain(vec![Reaction::Renews(token.clone()), Reaction::Response(200, FOUND)]);
+    let path = server.kubeconfig(&server.trusted(), &format!("tokenFile: {}", token.display()));
+    assert!(config_map(&path, "web", "addresses", Duration::from_secs(20)).is_ok());
+    let requests = server.requests.lock().unwrap();
+    for (request, token) in requests.iter().zip(["old", "new"]) {
+        assert!(request.to_ascii_lowercase().contains(&format!("bearer {token}\r\n")), "{requests:?}");
+    }
+    assert_eq!(requests.len(), 2);
+}
+
+#[test]
+fn a_token_that_stays_refused_has_code_11() {
+    let server = Server::plain(vec![Reaction::Response(401, "Unauthorized")]);
+    let error = server.read().unwrap_err();
+    assert_eq!(error.code, Code::TryAgain, "{error}");
+    assert!(error.message.contains("does not accept the token"), "{error}");
+    assert_eq!(server.requests.lock().unwrap().len(), 2);
+}
+
 #[test]
 fn temporary_failures_are_retried() {
     for first in [
@@ -284,9 +326,6 @@ fn refusals_name_what_is_missing() {
     let error = refused(403, "{}");
     assert_eq!(error.code, Code::Kubernetes);
     assert!(error.message.contains("\"get\" on configmaps in the namespace web"), "{error}");
-    let error = refused(401, "Unauthorized");
-    assert_eq!(error.code, Code::Kubernetes);
-    assert!(error.message.contains("does not accept the token"), "{error}");
     assert_eq!(refused(302, "").code, Code::Kubernetes);
     assert_eq!(refused(200, r#"{"kind": "Pod"}"#).code, Code::Kubernetes);
     assert_eq!(refused(200, "[]").code, Code::Kubernetes);
