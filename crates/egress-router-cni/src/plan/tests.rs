@@ -87,7 +87,7 @@ fn routes_through_the_primary_interface_are_kept() {
     simulated.pod.routes.push(there("10.0.0.0/8", Some("10.244.1.1"), PRIMARY, None));
     let plan = add::add(&desired(1, &[Family::V4]), &simulated.pod).unwrap();
     let kept: Vec<String> = plan.primary_routes.iter().map(|route| route.destination.to_string()).collect();
-    assert_eq!(kept, ["192.168.1.2/32"]);
+    assert_eq!(kept, ["169.254.0.0/16", "192.168.1.2/32"]);
 }
 
 /// A flat LAN or a VPC: pods and the attachment are in the same network.
@@ -187,6 +187,22 @@ fn each_family_has_its_own_primary_interface() {
     assert!(has(&simulated, crate::names::primary_table(1), "::/0", Some("fd45::1")));
     simulated.del("net1");
     assert_eq!(simulated.state(), before);
+}
+
+/// NodeLocal DNS has 169.254.20.10, a metadata service 169.254.169.254.
+#[test]
+fn link_local_services_of_the_cluster_stay_on_the_primary_interface() {
+    let mut simulated = pod();
+    let mut with_none = desired(1, BOTH);
+    with_none.cluster_networks.clear();
+    simulated.add(&with_none);
+    assert!(has(&simulated, route::MAIN, "169.254.0.0/16", Some("10.244.1.1")));
+    // An attachment in this network reaches its own hosts.
+    let mut own = desired(2, BOTH);
+    own.addresses = vec![net("169.254.7.9/16")];
+    own.gateways = Gateways { v4: Some("169.254.7.1".parse().unwrap()), v6: None };
+    let plan = add::add(&own, &pod().pod).unwrap();
+    assert!(plan.primary_routes.iter().all(|route| route.destination != net("169.254.0.0/16")));
 }
 
 /// Multus deletes the default route of the other networks before this plugin runs.
