@@ -27,10 +27,6 @@ use crate::config::destinations::Destinations;
 use crate::names;
 use crate::nftables::{Chain, RECORD, Rule, Ruleset, comment};
 
-/// The version of the rules, increased when the same [`Firewall`] gives other rules. So CHECK does not report the table of an older
-/// build as changed.
-pub const RULES: u32 = 3;
-
 /// The inputs of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firewall {

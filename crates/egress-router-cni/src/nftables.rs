@@ -1,24 +1,25 @@
 //! nf_tables over netlink: one complete table of family inet in one atomic batch (linux/netfilter/nf_tables.h).
 //!
-//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`Expression`]s; [`observed`] is an existing one,
-//! and [`difference`] compares the two.
+//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`Expression`]s. [`mod@fingerprint`] shows whether an existing table
+//! has changed.
 
-pub mod difference;
-pub mod observed;
+pub mod fingerprint;
 pub mod rule;
 pub mod ruleset;
 pub mod set;
 
 use common::netlink::Error;
+use common::netlink::message::Malformed;
 use common::netlink::nftables::commit;
 use common::netlink::socket::{Protocol, Socket};
 
 use crate::cni::{self, ToCni};
-use difference::Observed;
+use fingerprint::find;
 use ruleset::{Subject, message};
 
 pub use common::netlink::nftables::comment;
 pub use common::netlink::nftables::expression::Expression;
+pub use fingerprint::fingerprint;
 pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
 pub use set::Set;
@@ -68,7 +69,8 @@ pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
 pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETTABLE.
     let tables = socket.dump(&message(1, 0), |_, payload| {
-        observed::Table::read(payload).map(|table| Some(table.name).filter(|name| name.starts_with(prefix)))
+        // NFTA_TABLE_NAME.
+        Ok(find(payload, 1)?.map(|name| name.string()).filter(|name| name.starts_with(prefix)))
     });
     tables.map_err(|error| {
         let why = if lacking(&error) {
@@ -89,8 +91,12 @@ pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni:
     let mut request = message(7, 0);
     request.string(1, table).string(2, RECORD);
     let rules = socket.dump(&request, |_, payload| {
-        observed::Rule::read(payload)
-            .map(|rule| (rule.table == table && rule.chain == RECORD).then_some(rule.comment))
+        // NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_USERDATA.
+        let is = |kind, name: &str| -> Result<bool, Malformed> {
+            Ok(find(payload, kind)?.is_some_and(|found| found.string() == name))
+        };
+        let comment = find(payload, 7)?.and_then(|data| comment::decode(data.payload)).unwrap_or_default();
+        Ok((is(1, table)? && is(2, RECORD)?).then_some(comment))
     });
     let comments = match rules {
         Err(error) if error.is(&[libc::ENOENT]) => Vec::new(),
@@ -99,54 +105,6 @@ pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni:
         }
     };
     Ok(comment::joined(comments))
-}
-
-/// The differences between the existing table and `ruleset`, one sentence for each; empty if they are equal.
-///
-/// # Errors
-/// Code 100, with the kernel's message.
-pub fn differences(socket: &mut Socket, ruleset: &Ruleset) -> Result<Vec<String>, cni::Error> {
-    let found = find(socket, &ruleset.table);
-    let found =
-        found.map_err(|error| error.to_cni(format!("nf_tables: cannot read the table {}", ruleset.table)))?;
-    Ok(difference::differences(ruleset, &found))
-}
-
-/// Reads the table `name` completely.
-fn find(socket: &mut Socket, name: &str) -> Result<Observed, Error> {
-    // NFT_MSG_GETTABLE: NFTA_TABLE_NAME.
-    let mut request = message(1, 0);
-    request.string(1, name);
-    let table = match socket.ask(&request, |_, payload| observed::Table::read(payload)) {
-        Err(error) if error.is(&[libc::ENOENT]) => return Ok(Observed::default()),
-        table => Some(table?),
-    };
-    // NFT_MSG_GETCHAIN. Kernels before 6.4 do not filter by table.
-    let mut request = message(4, 0);
-    request.string(1, name);
-    let chains = socket.dump(&request, |_, payload| {
-        observed::Chain::read(payload).map(|chain| (chain.table == name).then_some(chain))
-    })?;
-    // NFT_MSG_GETRULE.
-    let mut request = message(7, 0);
-    request.string(1, name);
-    let rules = socket.dump(&request, |_, payload| {
-        observed::Rule::read(payload).map(|rule| (rule.table == name).then_some(rule))
-    })?;
-    // NFT_MSG_GETSET.
-    let mut request = message(10, 0);
-    request.string(1, name);
-    let sets = socket.dump(&request, |_, payload| {
-        observed::Set::read(payload).map(|set| (set.table == name).then_some(set))
-    })?;
-    let sets = sets.into_iter().map(|set| {
-        // NFT_MSG_GETSETELEM: NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET.
-        let mut request = message(13, 0);
-        request.string(1, name).string(2, &set.name);
-        let elements = socket.dump(&request, |_, payload| observed::Element::read_all(payload).map(Some))?;
-        Ok((set, elements.concat()))
-    });
-    Ok(Observed { table, chains, rules, sets: sets.collect::<Result<_, Error>>()? })
 }
 
 /// Whether the kernel has nf_tables. True if this is unknown.

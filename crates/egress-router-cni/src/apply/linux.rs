@@ -57,6 +57,14 @@ impl<'a> Linux<'a> {
         self.link.as_ref()
     }
 
+    /// The fingerprint of the table of the attachment `interface`.
+    ///
+    /// # Errors
+    /// Code 100, with the kernel's message.
+    pub fn fingerprint(&mut self, interface: &str) -> Result<Option<String>, cni::Error> {
+        nftables::fingerprint(&mut self.pod.netfilter, &names::table(interface))
+    }
+
     /// Index of the new link.
     fn new_link(&self) -> Option<u32> {
         self.link.as_ref().map(|link| link.index)

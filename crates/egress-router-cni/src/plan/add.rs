@@ -6,7 +6,7 @@ use common::netlink::link::NewLink;
 use common::netlink::route::{Device, Route};
 
 use crate::cni::{Code, Error};
-use crate::firewall::{Firewall, Forwards, Primaries, RULES};
+use crate::firewall::{Firewall, Forwards, Primaries};
 use crate::names;
 use crate::observe::Pod;
 
@@ -62,7 +62,6 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
 
     let record = TableRecord {
         slot,
-        rules: RULES,
         order: others.values().map(|record| record.order).max().unwrap_or(0).saturating_add(1),
         primary: primaries.iter().map(|(family, primary)| (*family, recorded_primary(primary))).collect(),
         families: desired.families().collect(),

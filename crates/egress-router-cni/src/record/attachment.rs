@@ -25,6 +25,9 @@ pub struct Attachment {
     pub netns: PodNetns,
     /// The record in the table ([`crate::plan::table_record`]).
     pub table_record: Vec<String>,
+    /// The fingerprint of its table ([`crate::nftables::fingerprint`]).
+    #[serde(default)]
+    pub firewall: Option<String>,
     kind: String,
     mode: String,
     master: u32,
@@ -70,7 +73,13 @@ const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 impl Attachment {
     /// The record after ADD, with the created `link`.
     #[must_use]
-    pub fn new(desired: &Desired, link: &Link, netns: PodNetns, table_record: Vec<String>) -> Self {
+    pub fn new(
+        desired: &Desired,
+        link: &Link,
+        netns: PodNetns,
+        table_record: Vec<String>,
+        firewall: Option<String>,
+    ) -> Self {
         let (kind, mode) = MODES
             .into_iter()
             .find(|(kind, ..)| *kind == desired.kind)
@@ -83,6 +92,7 @@ impl Attachment {
             network: desired.identity.network.clone(),
             netns,
             table_record,
+            firewall,
             kind: kind.to_owned(),
             mode: mode.to_owned(),
             // A link that is created on a macvlan gets that one's master (macvlan_common_newlink in linux/drivers/net/macvlan.c).
@@ -201,12 +211,12 @@ mod tests {
                 parent: None,
                 alias: None,
             };
-            let record = Attachment::new(&desired, &link, netns, vec!["slot 1 order 1".into()]);
+            let record = Attachment::new(&desired, &link, netns, vec!["slot 1 order 1".into()], Some("1ab".into()));
             let text = serde_json::to_vec(&record).unwrap();
             let read: Attachment = serde_json::from_slice(&text).unwrap();
             assert_eq!(read, record);
             assert_eq!(read.desired(), Some(desired.clone()));
-            let stacked = Attachment::new(&desired, &Link { parent: Some(3), ..link }, record.netns, vec![]);
+            let stacked = Attachment::new(&desired, &Link { parent: Some(3), ..link }, record.netns, vec![], None);
             assert_eq!(stacked.desired().map(|desired| desired.master), Some(3));
             let l3 = Kind::Ipvlan(IpvlanMode::L3);
             let at_risk = matches!(kind, Kind::Ipvlan(_)) && kind != l3;

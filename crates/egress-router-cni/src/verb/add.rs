@@ -250,8 +250,11 @@ impl<'a> AddCall<'a> {
         let Some(link) = kernel.link().cloned() else {
             return Err(Error::new(Code::Kernel, format!("{} is missing", desired.interface)));
         };
-        let record = Attachment::new(desired, &link, netns.clone(), plan.record.lines());
-        match attachment::folder(&self.context.settings.run_directory).write(&record) {
+        let folder = attachment::folder(&self.context.settings.run_directory);
+        let recorded = kernel.fingerprint(&desired.interface).and_then(|firewall| {
+            folder.write(&Attachment::new(desired, &link, netns.clone(), plan.record.lines(), firewall))
+        });
+        match recorded {
             Ok(()) => Ok(link),
             Err(mut error) => {
                 if let Err(left) = apply::rollback(&plan.steps, &mut kernel) {
