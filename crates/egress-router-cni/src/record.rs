@@ -5,10 +5,11 @@ pub mod attachment;
 pub mod elastic_ip;
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ring::digest;
 use serde::Serialize;
@@ -26,6 +27,9 @@ const MAX_LENGTH: usize = 128;
 /// Length of the prefix of a shortened ID: the IDs of runtimes have this length.
 const PREFIX_LENGTH: usize = 64;
 
+/// Poll interval of a locked record. Another call has it for a few responses of EC2, 100 ms each.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A folder of records of one kind.
 #[derive(Debug, Clone)]
 pub struct Folder {
@@ -41,6 +45,14 @@ pub struct Unreadable {
     pub network: Option<String>,
     /// Why not.
     pub error: Error,
+}
+
+/// A record that no other call gets until this is dropped, or the process ends.
+#[derive(Debug)]
+pub struct Locked<T> {
+    /// Its content, read after it was locked.
+    pub record: T,
+    _file: File,
 }
 
 /// The pod of a record.
@@ -158,6 +170,42 @@ impl Folder {
         Ok(record.filter(|record| record.container_id() == container_id && record.interface() == interface))
     }
 
+    /// The record of an attachment, which no other call gets until the result is dropped. None: there is none (any more).
+    ///
+    /// The file itself is locked: nothing is written, so it works on a full disk, and nothing must be removed.
+    ///
+    /// # Errors
+    /// [`Code::TryAgain`]: another call has it until `deadline`; and as [`Self::read`].
+    pub fn lock<T: Owned + DeserializeOwned>(
+        &self,
+        container_id: &str,
+        interface: &str,
+        deadline: Instant,
+    ) -> Result<Option<Locked<T>>, Error> {
+        let path = self.file(container_id, interface);
+        loop {
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                file => file.map_err(|error| failed("lock", &path, &error))?,
+            };
+            match file.try_lock() {
+                // The call that had it has replaced or removed it.
+                Ok(()) if !is_at(&file, &path) => continue,
+                Ok(()) => {
+                    let record = self.read(container_id, interface)?;
+                    return Ok(record.map(|record| Locked { record, _file: file }));
+                }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(failed("lock", &path, &error)),
+            }
+            if Instant::now() + POLL_INTERVAL >= deadline {
+                let message = format!("another call still works on the record {}", path.display());
+                return Err(Error::new(Code::TryAgain, message));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
     /// Removes it. A missing record is not an error.
     ///
     /// # Errors
@@ -234,6 +282,11 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("read", path, &error)),
     }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(ours), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (ours.dev(), ours.ino()) == (there.dev(), there.ino())
 }
 
 fn network_of(path: &Path) -> Option<String> {
@@ -353,5 +406,30 @@ mod tests {
         assert!(folder.read::<Simple>("d", "net1").unwrap_err().message.contains("d@net1.json"));
         let (records, errors) = folder.all::<Simple>();
         assert_eq!((records.len(), errors.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_locked_record_is_for_one_call_and_others_are_not_locked() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::new(directory.path(), "a", true);
+        let end = Instant::now() + Duration::from_secs(10);
+        assert!(folder.lock::<Simple>("c", "net1", end).unwrap().is_none(), "no record has been written yet");
+        folder.write(&Simple("c".into(), "net1".into(), 1)).unwrap();
+        folder.write(&Simple("d".into(), "net1".into(), 2)).unwrap();
+        let first = folder.lock::<Simple>("c", "net1", end).unwrap().unwrap();
+        assert_eq!(folder.lock::<Simple>("c", "net1", Instant::now()).unwrap_err().code, Code::TryAgain);
+        let other = folder.lock::<Simple>("d", "net1", Instant::now()).unwrap().unwrap();
+        assert_eq!((first.record.2, other.record.2), (1, 2));
+        // The call that waits gets the record as the first one leaves it.
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| folder.lock::<Simple>("c", "net1", end).unwrap());
+            folder.write(&Simple("c".into(), "net1".into(), 3)).unwrap();
+            drop(first);
+            assert_eq!(waits.join().unwrap().unwrap().record.2, 3);
+            let waits = scope.spawn(|| folder.lock::<Simple>("d", "net1", end).unwrap());
+            folder.remove("d", "net1").unwrap();
+            drop(other);
+            assert!(waits.join().unwrap().is_none());
+        });
     }
 }

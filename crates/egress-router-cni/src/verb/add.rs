@@ -312,26 +312,20 @@ fn release_orphaned_elastic_ips(
     for unreadable in errors {
         context.log.error(format_args!("{}", unreadable.error));
     }
-    if !records.iter().any(is_stale) {
+    let stale: Vec<ElasticIp> = records.into_iter().filter(is_stale).collect();
+    if stale.is_empty() {
         return Ok(());
     }
-    let _lock = match elastic_ip::RecordsLock::take(folder) {
-        Ok(Some(lock)) => lock,
-        // This pod does not wait for another call that is releasing some.
-        Ok(None) => return Ok(()),
-        Err(error) => {
-            context.log.error(format_args!("{error}"));
-            return Ok(());
-        }
-    };
-    // The records are read after the lock is taken, because another call may have released some.
-    let (mut gone, _) = folder.all::<ElasticIp>();
-    gone.retain(is_stale);
     namespaces.on_node(|_| {
         let deadline = Instant::now() + RELEASE_TIMEOUT;
-        for record in gone {
+        for ElasticIp { container_id, interface, .. } in stale {
+            // This pod does not wait for another call that is releasing it.
+            let Ok(Some(locked)) = folder.lock::<ElasticIp>(&container_id, &interface, Instant::now()) else {
+                continue;
+            };
+            let record = &locked.record;
             let released = aws::release(&record.state, context.settings, deadline)
-                .and_then(|()| folder.remove(&record.container_id, &record.interface));
+                .and_then(|()| folder.remove(&container_id, &interface));
             match released {
                 Ok(()) => {
                     context.log.verbose(format_args!("{} of a deleted pod is released", record.state.public))
