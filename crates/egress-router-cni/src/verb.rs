@@ -4,6 +4,7 @@ pub mod add;
 pub mod check;
 pub mod del;
 pub mod gc;
+pub mod ipvlan_mode;
 pub mod lock;
 pub mod namespaces;
 pub mod resolve;

@@ -18,6 +18,7 @@ use crate::plan::{self, Identity, Step};
 use crate::record::{Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
 use crate::sys;
 
+use super::ipvlan_mode;
 use super::namespaces::{self, Namespaces};
 use super::{Context, first};
 
@@ -88,6 +89,8 @@ impl Records {
         // The record with this name, also if it could not be read.
         for interface in read.chain([identity.ifname.as_str()]).filter(|_| ended) {
             errors.extend(folder.remove(&identity.container_id, interface).err());
+            let released = ipvlan_mode::release(&settings.run_directory, &identity.container_id, interface);
+            errors.extend(released.err());
         }
         errors
     }

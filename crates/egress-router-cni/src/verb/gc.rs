@@ -10,7 +10,7 @@ use crate::record::{Attachment, ElasticIp, Owned as _, PodNetns, attachment, ela
 use crate::sys;
 
 use super::namespaces::{Namespaces, Node};
-use super::{Context, del, first};
+use super::{Context, del, first, ipvlan_mode};
 
 /// Removes them all. It continues after a failure.
 ///
@@ -49,7 +49,10 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        let forgotten = ended.and_then(|()| attachments.remove(&container_id, &interface));
+        let run_directory = &context.settings.run_directory;
+        let forgotten = ended
+            .and_then(|()| attachments.remove(&container_id, &interface))
+            .and_then(|()| ipvlan_mode::release(run_directory, &container_id, &interface));
         errors.extend(forgotten.err());
         if record.elastic_ip {
             let given_back = del::release(context.settings, &elastic_ips, &container_id, &interface);

@@ -1,4 +1,4 @@
-//! One call at a time in a pod. Runtimes guarantee this for one container and network, but some call concurrently for several networks of
+//! One call at a time in a pod, and one that checks the mode of a master's ipvlans. Runtimes guarantee this for one container and network, but some call concurrently for several networks of
 //! a pod.
 
 use std::fs::{self, File, OpenOptions};
@@ -13,6 +13,9 @@ use crate::sys;
 const INTERVAL: Duration = Duration::from_millis(1);
 /// A fraction of the time that a user notices.
 const MAX_INTERVAL: Duration = Duration::from_millis(32);
+
+/// The first byte of masters: inodes of namespaces have 32 bits.
+const MASTERS: u64 = 1 << 32;
 
 /// Held until it is dropped, or the process ends.
 #[derive(Debug)]
@@ -35,6 +38,14 @@ impl Lock {
         deadline: Instant,
     ) -> Result<Option<Self>, Error> {
         Self::wait(run_directory, inode, deadline, "in this pod")
+    }
+
+    /// The same for the ipvlans of the master with this index on the node.
+    ///
+    /// # Errors
+    /// As [`Self::of_pod`].
+    pub fn of_master(run_directory: &Path, index: u32, deadline: Instant) -> Result<Option<Self>, Error> {
+        Self::wait(run_directory, MASTERS + u64::from(index), deadline, "on this master")
     }
 
     fn wait(run_directory: &Path, byte: u64, deadline: Instant, place: &str) -> Result<Option<Self>, Error> {

@@ -121,6 +121,8 @@ pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> 
 pub struct Master {
     /// Index on the node.
     pub index: u32,
+    /// Index of the link whose ipvlans share a mode: its own, or its master's if it is an ipvlan itself (ipvlan_link_new).
+    pub port: u32,
     /// Addresses without prefix length.
     pub addresses: Vec<IpAddr>,
 }
@@ -271,7 +273,9 @@ fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
 }
 
 fn of(host: &Host, index: u32) -> Master {
-    Master { index, addresses: master::nets(host, index).map(|net| net.addr()).collect() }
+    let stacked = host.links.iter().find(|link| link.index == index && link.kind == "ipvlan");
+    let port = stacked.and_then(|link| link.parent).unwrap_or(index);
+    Master { index, port, addresses: master::nets(host, index).map(|net| net.addr()).collect() }
 }
 
 #[cfg(test)]
