@@ -15,6 +15,7 @@
 
 pub mod allow_list;
 pub mod forward;
+pub mod frames;
 pub mod redirect;
 pub mod reply_direction;
 
@@ -92,6 +93,7 @@ impl Firewall {
     pub fn ruleset(&self) -> Ruleset {
         let mut ruleset = Ruleset {
             table: names::table(&self.interface),
+            device: None,
             sets: Vec::new(),
             chains: vec![self.record_chain()],
         };
@@ -100,6 +102,12 @@ impl Firewall {
         forward::add(self, &mut ruleset);
         allow_list::add(self, &mut ruleset);
         ruleset
+    }
+
+    /// The table of family netdev for frames of packet sockets, if there is an allow-list. Its interface must exist.
+    #[must_use]
+    pub fn frames(&self) -> Option<Ruleset> {
+        frames::ruleset(self)
     }
 
     /// No packet reaches this chain. Its rules have a verdict only because nft(8) requires one.

@@ -1,4 +1,4 @@
-//! nf_tables over netlink: one complete table of family inet in one atomic batch (linux/netfilter/nf_tables.h).
+//! nf_tables over netlink: one complete table in one atomic batch (linux/netfilter/nf_tables.h).
 //!
 //! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`Expression`]s. [`mod@fingerprint`] shows whether an existing table
 //! has changed.
@@ -17,8 +17,8 @@ use crate::cni::{self, ToCni};
 use fingerprint::find;
 use ruleset::{Subject, message};
 
-pub use common::netlink::nftables::comment;
 pub use common::netlink::nftables::expression::Expression;
+pub use common::netlink::nftables::{Family, comment};
 pub use fingerprint::fingerprint;
 pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
@@ -35,14 +35,33 @@ const INTERVAL_END: u32 = 1;
 /// # Errors
 /// Code 100: the object that the kernel refused, with its message; also if a table with this name exists.
 pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error> {
+    try_install(socket, ruleset).map_err(|(_, error)| error)
+}
+
+/// The same, if the kernel has what the table needs. Returns whether it has.
+///
+/// # Errors
+/// As [`install`].
+pub fn install_if_supported(socket: &mut Socket, ruleset: &Ruleset) -> Result<bool, cni::Error> {
+    match try_install(socket, ruleset) {
+        Ok(()) => Ok(true),
+        // No such hook or expression, or no such family (nft_chain_parse_hook, nf_tables_newtable in linux/net/netfilter).
+        Err((error, _)) if error.is(&[libc::EOPNOTSUPP, libc::EAFNOSUPPORT, libc::ENOENT]) => Ok(false),
+        Err((_, error)) => Err(error),
+    }
+}
+
+fn try_install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), (Error, cni::Error)> {
     let (subjects, messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
     commit(socket, messages).map_err(|(place, error)| {
         // Without the kernel's reply, the table may exist.
         if !matches!(error, Error::Refused(_)) {
-            let _ = delete(socket, &ruleset.table);
+            let _ = delete(socket, ruleset.family(), &ruleset.table);
         }
         let subject = place.and_then(|place| subjects.get(place)).unwrap_or(&Subject::Batch);
-        error.to_cni(format!("nf_tables: cannot install the table {}: {subject}", ruleset.table))
+        let message = format!("nf_tables: cannot install the table {}: {subject}", ruleset.table);
+        let reported = error.to_cni(message);
+        (error, reported)
     })
 }
 
@@ -50,9 +69,9 @@ pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error>
 ///
 /// # Errors
 /// Code 100, with the kernel's message.
-pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
+pub fn delete(socket: &mut Socket, family: Family, table: &str) -> Result<(), cni::Error> {
     // NFT_MSG_DELTABLE: NFTA_TABLE_NAME.
-    let mut request = message(2, 0);
+    let mut request = message(family, 2, 0);
     request.string(1, table);
     match commit(socket, vec![request]) {
         Err((_, error)) if !error.is(&[libc::ENOENT]) => {
@@ -62,13 +81,13 @@ pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
     }
 }
 
-/// The names of the tables that begin with `prefix`.
+/// The names of the tables of this family that begin with `prefix`.
 ///
 /// # Errors
 /// Code 100, with the kernel's message.
-pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Error> {
+pub fn tables(socket: &mut Socket, family: Family, prefix: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETTABLE.
-    let tables = socket.dump(&message(1, 0), |_, payload| {
+    let tables = socket.dump(&message(family, 1, 0), |_, payload| {
         // NFTA_TABLE_NAME.
         Ok(find(payload, 1)?.map(|name| name.string()).filter(|name| name.starts_with(prefix)))
     });
@@ -88,7 +107,7 @@ pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Err
 /// Code 100, with the kernel's message.
 pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETRULE: NFTA_RULE_TABLE, NFTA_RULE_CHAIN.
-    let mut request = message(7, 0);
+    let mut request = message(Family::Inet, 7, 0);
     request.string(1, table).string(2, RECORD);
     let rules = socket.dump(&request, |_, payload| {
         // NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_USERDATA.
@@ -112,7 +131,7 @@ pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni:
 pub fn known() -> bool {
     let asked = Socket::open(Protocol::Netfilter)
         // NFT_MSG_GETGEN.
-        .and_then(|mut socket| socket.ask(&message(16, 0), |_, _| Ok(())));
+        .and_then(|mut socket| socket.ask(&message(Family::Inet, 16, 0), |_, _| Ok(())));
     !asked.is_err_and(|error| lacking(&error))
 }
 
@@ -129,6 +148,6 @@ fn lacking(error: &Error) -> bool {
 pub fn generation(socket: &mut Socket) -> Result<(), cni::Error> {
     // NFT_MSG_GETGEN.
     socket
-        .ask(&message(16, 0), |_, _| Ok(()))
+        .ask(&message(Family::Inet, 16, 0), |_, _| Ok(()))
         .map_err(|error| error.to_cni("nf_tables: cannot read the generation of the ruleset"))
 }

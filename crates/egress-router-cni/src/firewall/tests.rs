@@ -62,11 +62,14 @@ fn an_installed_table_is_found_and_deleted_completely() {
         let ruleset = Firewall { record: record.to_vec(), ..listing::everything() }.ruleset();
         nftables::install(&mut socket, &ruleset).unwrap();
         let first = fingerprint(&mut socket, &ruleset).unwrap();
-        assert_eq!(nftables::tables(&mut socket, "egress_router_").unwrap(), [ruleset.table.as_str()]);
+        assert_eq!(
+            nftables::tables(&mut socket, nftables::Family::Inet, "egress_router_").unwrap(),
+            [ruleset.table.as_str()]
+        );
         assert_eq!(nftables::read_record(&mut socket, &ruleset.table).unwrap(), record);
-        nftables::delete(&mut socket, &ruleset.table).unwrap();
-        nftables::delete(&mut socket, &ruleset.table).unwrap();
-        assert_eq!(nftables::tables(&mut socket, "").unwrap(), Vec::<String>::new());
+        nftables::delete(&mut socket, nftables::Family::Inet, &ruleset.table).unwrap();
+        nftables::delete(&mut socket, nftables::Family::Inet, &ruleset.table).unwrap();
+        assert_eq!(nftables::tables(&mut socket, nftables::Family::Inet, "").unwrap(), Vec::<String>::new());
         assert_eq!(nftables::read_record(&mut socket, &ruleset.table).unwrap(), Vec::<String>::new());
         assert_eq!(fingerprint(&mut socket, &ruleset), None);
         // The same table again has the same fingerprint, although the kernel gives it other handles.
@@ -91,7 +94,7 @@ fn attachments_have_separate_tables() {
             nftables::install(&mut socket, &firewall.ruleset()).unwrap();
         }
         let before = fingerprint(&mut socket, &second.ruleset());
-        nftables::delete(&mut socket, "egress_router_net1").unwrap();
+        nftables::delete(&mut socket, nftables::Family::Inet, "egress_router_net1").unwrap();
         assert_eq!(fingerprint(&mut socket, &second.ruleset()), before);
         assert_eq!(nftables::read_record(&mut socket, "egress_router_net2").unwrap(), ["2"]);
     });
@@ -112,7 +115,7 @@ fn a_refusal_names_the_object_and_leaves_nothing() {
             (error.code, error.details.as_str()),
             (crate::cni::Code::Kernel, "No such file or directory")
         );
-        assert_eq!(nftables::tables(&mut socket, "").unwrap(), Vec::<String>::new());
+        assert_eq!(nftables::tables(&mut socket, nftables::Family::Inet, "").unwrap(), Vec::<String>::new());
         nft(&["add table inet egress_router_net1"]);
         let error = nftables::install(&mut socket, &listing::everything().ruleset()).unwrap_err();
         assert_eq!(

@@ -6,6 +6,7 @@ use common::netlink::message::{Attribute, Malformed, split};
 use common::netlink::socket::Socket;
 use ring::digest::{Context, SHA256};
 
+use super::Family;
 use super::ruleset::message;
 use crate::cni::{self, ToCni};
 
@@ -13,28 +14,31 @@ use crate::cni::{self, ToCni};
 /// fingerprint of another build.
 pub const VERSION: char = '1';
 
-/// The fingerprint of the table `name`; none if there is no such table.
+/// The fingerprint of the tables `name` of families inet and netdev; none if there is none of family inet.
 ///
 /// # Errors
 /// Code 100, with the kernel's message.
 pub fn fingerprint(socket: &mut Socket, name: &str) -> Result<Option<String>, cni::Error> {
-    let parts = described(socket, name)
-        .map_err(|error| error.to_cni(format!("nf_tables: cannot read the table {name}")))?;
-    Ok(parts.map(|parts| {
-        let mut context = Context::new(&SHA256);
-        for part in parts {
-            context.update(&part.len().to_ne_bytes());
-            context.update(&part);
-        }
-        let digest = context.finish();
-        digest.as_ref().iter().fold(VERSION.to_string(), |text, byte| format!("{text}{byte:02x}"))
-    }))
+    let mut described = |family| {
+        described(socket, family, name)
+            .map_err(|error| error.to_cni(format!("nf_tables: cannot read the table {name}")))
+    };
+    let Some(inet) = described(Family::Inet)? else { return Ok(None) };
+    let netdev = described(Family::Netdev)?;
+    let mut context = Context::new(&SHA256);
+    for part in inet.into_iter().chain(netdev.into_iter().flatten()) {
+        context.update(&part.len().to_ne_bytes());
+        context.update(&part);
+    }
+    let digest = context.finish();
+    let hex = |text: String, byte: &u8| format!("{text}{byte:02x}");
+    Ok(Some(digest.as_ref().iter().fold(VERSION.to_string(), hex)))
 }
 
-/// What the kernel reports about the table, its chains, rules and sets, each without handles, counters and positions.
-fn described(socket: &mut Socket, name: &str) -> Result<Option<Vec<Vec<u8>>>, Error> {
+/// The kernel's description of the table, its chains, rules and sets, each without handles, counters and positions.
+fn described(socket: &mut Socket, family: Family, name: &str) -> Result<Option<Vec<Vec<u8>>>, Error> {
     let request = |kind: u16, set: Option<&str>| {
-        let mut request = message(kind, 0);
+        let mut request = message(family, kind, 0);
         // NFTA_TABLE_NAME, NFTA_*_TABLE; NFTA_SET_ELEM_LIST_SET.
         request.string(1, name);
         if let Some(set) = set {
@@ -47,16 +51,19 @@ fn described(socket: &mut Socket, name: &str) -> Result<Option<Vec<Vec<u8>>>, Er
         Err(error) if error.is(&[libc::ENOENT]) => return Ok(None),
         table => vec![table?.unwrap_or_default()],
     };
-    // NFT_MSG_GETCHAIN: _NAME, _HOOK, _POLICY, _TYPE, _FLAGS. NFT_MSG_GETRULE: _CHAIN, _EXPRESSIONS, _USERDATA (the comment).
-    // NFT_MSG_GETSET: _NAME, _FLAGS, _KEY_TYPE, _KEY_LEN. Older kernels do not filter by table.
-    for (kind, kinds) in [(4, &[3, 4, 5, 7, 10][..]), (7, &[2, 4, 7]), (10, &[2, 3, 4, 5])] {
+    // NFT_MSG_GETCHAIN: _NAME, _HOOK, _POLICY, _TYPE, _FLAGS. NFT_MSG_GETRULE: _CHAIN, _EXPRESSIONS, _USERDATA (the comment). Older
+    // kernels do not filter by table.
+    for (kind, kinds) in [(4, &[3, 4, 5, 7, 10][..]), (7, &[2, 4, 7])] {
         parts.extend(socket.dump(&request(kind, None), |_, payload| describe(payload, name, kinds))?);
     }
+    // NFT_MSG_GETSET: _NAME, _FLAGS, _KEY_TYPE, _KEY_LEN.
     let sets = socket.dump(&request(10, None), |_, payload| {
-        let of_table = describe(payload, name, &[])?.is_some();
-        Ok(find(payload, 2)?.filter(|_| of_table).map(|set| set.string()))
+        let described = describe(payload, name, &[2, 3, 4, 5])?;
+        let set = find(payload, 2)?.map(|set| set.string()).unwrap_or_default();
+        Ok(described.map(|described| (set, described)))
     })?;
-    for set in sets {
+    for (set, described) in sets {
+        parts.push(described);
         // NFT_MSG_GETSETELEM: NFTA_SET_ELEM_LIST_ELEMENTS. A hash reports them in any order.
         let dumped = socket.dump(&request(13, Some(&set)), |_, payload| elements(payload).map(Some))?;
         let mut elements = dumped.concat();

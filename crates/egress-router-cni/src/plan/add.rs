@@ -72,7 +72,9 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
     }
     .with_identity(&desired.identity);
 
-    let mut steps = vec![Step::Firewall(firewall(desired, &record))];
+    let firewall = firewall(desired, &record);
+    let frames = firewall.destinations.allowed.is_some().then(|| Step::FrameFilter(firewall.clone()));
+    let mut steps = vec![Step::Firewall(firewall)];
     steps.extend(pod_sysctls(pod, &changed));
     steps.push(Step::CreateLink(NewLink {
         name: name.clone(),
@@ -81,6 +83,7 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
         mtu: desired.mtu,
         mac: desired.mac,
     }));
+    steps.extend(frames);
     steps.extend(sysctl::of_link(pod, desired));
     steps.extend(desired.addresses.iter().map(|address| Step::AddAddress(*address)));
     steps.push(Step::SetUp);

@@ -129,7 +129,14 @@ impl<'a> AddCall<'a> {
             Error::new(Code::InvalidConfig, format!("the pod has an interface {} already", self.interface))
         };
         let Some(lines) = pod.attachments.get(&self.interface) else {
-            return if there { Err(taken()) } else { Ok(pod) };
+            return if there {
+                Err(taken())
+            } else if pod.frame_filters.contains(&self.interface) {
+                // Another program has deleted the table of family inet only.
+                self.clear(&[plan::del::delete_firewall(&pod, &self.interface)])
+            } else {
+                Ok(pod)
+            };
         };
         let table_record = TableRecord::parse(lines).unwrap_or_default();
         let identity = self.context.identity();
@@ -278,6 +285,9 @@ impl<'a> AddCall<'a> {
         let Some(link) = kernel.link().cloned() else {
             return Err(Error::new(Code::Kernel, format!("{} is missing", desired.interface)));
         };
+        if desired.destinations.allowed.is_some() && !kernel.filters_frames() {
+            self.context.log.verbose(format_args!("{}: {}", desired.interface, names::NO_FRAME_FILTER));
+        }
         let folder = attachment::folder(&self.context.settings.run_directory);
         let recorded = kernel.fingerprint(&desired.interface).and_then(|firewall| {
             folder.write(&Attachment::new(desired, &link, netns.clone(), plan.record.lines(), firewall))
@@ -297,7 +307,8 @@ impl<'a> AddCall<'a> {
     fn roll_back(&mut self, mut error: Error) -> Error {
         let (identity, interface) = (self.context.identity(), self.interface.clone());
         // A reservation that stays is void once the pod's namespace is gone.
-        let _ = ipvlan_mode::release(&self.context.settings.run_directory, &identity.container_id, &interface);
+        let _ =
+            ipvlan_mode::release(&self.context.settings.run_directory, &identity.container_id, &interface);
         if !self.acquired {
             return error;
         }

@@ -40,6 +40,7 @@ impl Packet {
         match (header, self.to) {
             (Header::Network, IpAddr::V4(to)) => [&[0; 16][..], &to.octets()].concat(),
             (Header::Network, IpAddr::V6(to)) => [&[0; 24][..], &to.octets()].concat(),
+            (Header::Link, _) => panic!("no rule of family inet reads it"),
             // ICMPv6: its type is the first byte. Others: the destination's port.
             (Header::Transport, _) => {
                 [&self.port.to_be_bytes()[1..], &[0], &self.port.to_be_bytes()].concat()
@@ -55,6 +56,7 @@ impl Packet {
             Meta::Family => vec![if self.to.is_ipv6() { 10 } else { 2 }],
             Meta::Protocol => vec![self.protocol],
             Meta::Mark => vec![0; 4],
+            Meta::RouteClass => panic!("no rule of family inet reads it"),
         }
     }
 }

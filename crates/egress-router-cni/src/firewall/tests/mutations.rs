@@ -14,7 +14,7 @@ fn assert_seen(changes: &'static [&'static str]) {
             let before = fingerprint(&mut socket, &ruleset);
             nft(&[&change.replace("TABLE", TABLE)]);
             assert_ne!(fingerprint(&mut socket, &ruleset), before, "{change}");
-            nftables::delete(&mut socket, &ruleset.table).unwrap();
+            nftables::delete(&mut socket, nftables::Family::Inet, &ruleset.table).unwrap();
         }
     });
 }
@@ -29,10 +29,11 @@ fn assert_rule_seen(changes: &'static [(&'static str, &'static str, &'static str
             let before = fingerprint(&mut socket, &ruleset);
             let page = nft(&["-a", "list", "chain", "inet", "egress_router_net1", chain]);
             let line = page.lines().find(|line| line.contains(&format!("\"{comment}\""))).unwrap();
-            let (place, at) = (if *verb == "add" { "position" } else { "handle" }, line.rsplit(' ').next().unwrap());
+            let (place, at) =
+                (if *verb == "add" { "position" } else { "handle" }, line.rsplit(' ').next().unwrap());
             nft(&[&format!("{verb} rule {TABLE} {chain} {place} {at} {rest}")]);
             assert_ne!(fingerprint(&mut socket, &ruleset), before, "{verb} {chain} {comment} {rest}");
-            nftables::delete(&mut socket, &ruleset.table).unwrap();
+            nftables::delete(&mut socket, nftables::Family::Inet, &ruleset.table).unwrap();
         }
     });
 }

@@ -191,14 +191,19 @@ pub(super) fn attachment(slot: u32, destinations: Destinations) -> Firewall {
     }
 }
 
-/// Installs its table in the pod.
+/// Installs its tables in the pod.
 pub(super) fn install(firewall: &Firewall) {
     nftables::install(&mut netfilter(), &firewall.ruleset()).unwrap();
+    if let Some(frames) = firewall.frames() {
+        nftables::install(&mut netfilter(), &frames).unwrap();
+    }
 }
 
-/// Deletes its table.
+/// Deletes its tables.
 pub(super) fn delete(firewall: &Firewall) {
-    nftables::delete(&mut netfilter(), &firewall.ruleset().table).unwrap();
+    for ruleset in [Some(firewall.ruleset()), firewall.frames()].into_iter().flatten() {
+        nftables::delete(&mut netfilter(), ruleset.family(), &ruleset.table).unwrap();
+    }
 }
 
 /// A server for one talk in the pod.
