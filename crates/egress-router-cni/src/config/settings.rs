@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use serde_json::Value;
 
+use super::interface::{Kind, kind_named};
 use super::network::networks;
 use crate::cni::field::{Dict, Field};
 use crate::cni::{Code, Error};
@@ -23,6 +24,10 @@ pub struct Settings {
     pub config_map_namespaces: Vec<String>,
     /// `allowRequestedIPs`: whether a pod may request its address (`runtimeConfig.ips`).
     pub allow_requested_ips: bool,
+    /// `allowedMasters`: the interfaces of the node that pods may have an interface on; none: all.
+    pub allowed_masters: Option<Vec<String>>,
+    /// `allowedModes`: the modes that a network may use (`bridge`, `l2` …); none: all.
+    pub allowed_modes: Option<Vec<Kind>>,
     /// `clusterNetworks` and `serviceNetworks`: reached through the primary interface.
     pub cluster_networks: Vec<IpNet>,
     /// `platform`: `auto` (default), `aws` or `none`.
@@ -64,6 +69,8 @@ impl Default for Settings {
             kubeconfig: "/etc/cni/net.d/egress-router.d/kubeconfig".into(),
             config_map_namespaces: Vec::new(),
             allow_requested_ips: false,
+            allowed_masters: None,
+            allowed_modes: None,
             cluster_networks: Vec::new(),
             platform: Platform::Auto,
             state_directory: "/var/lib/cni/egress-router".into(),
@@ -155,6 +162,8 @@ impl Settings {
             "kubeconfig",
             "configMapNamespaces",
             "allowRequestedIPs",
+            "allowedMasters",
+            "allowedModes",
             "clusterNetworks",
             "serviceNetworks",
             "platform",
@@ -173,6 +182,11 @@ impl Settings {
                 .map(|field| field.string().map(str::to_owned))
                 .collect::<Result<_, _>>()?,
             allow_requested_ips: boolean(&dict, "allowRequestedIPs")?.unwrap_or_default(),
+            allowed_masters: allowed(&dict, "allowedMasters", |field| field.string().map(str::to_owned))?,
+            allowed_modes: allowed(&dict, "allowedModes", |field| {
+                kind_named(field.string()?)
+                    .ok_or_else(|| field.invalid("it must be bridge, private, vepa, passthru, l2, l3 or l3s"))
+            })?,
             cluster_networks,
             platform: match dict.get("platform") {
                 None => Platform::Auto,
@@ -226,6 +240,15 @@ fn in_file(path: &Path, error: Error) -> Error {
     Error { message: format!("the node's settings {}: {}", path.display(), error.message), ..error }
 }
 
+/// A list of what is allowed; none: everything. An empty list allows nothing.
+fn allowed<T>(
+    dict: &Dict<'_>,
+    key: &str,
+    parse: impl Fn(&Field<'_>) -> Result<T, Error>,
+) -> Result<Option<Vec<T>>, Error> {
+    dict.get(key).map(|field| field.list()?.iter().map(&parse).collect()).transpose()
+}
+
 fn boolean(dict: &Dict<'_>, key: &str) -> Result<Option<bool>, Error> {
     dict.get(key).map(|field| field.boolean()).transpose()
 }
@@ -255,8 +278,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Platform, Settings};
+    use super::{Kind, Platform, Settings};
     use crate::cni::{Code, Error};
+    use crate::config::interface::{IpvlanMode, MacvlanMode};
 
     fn load(text: &str, variables: &[(&str, &str)]) -> Result<Settings, Error> {
         let directory = tempfile::tempdir().unwrap();
@@ -281,7 +305,8 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let settings = load(
-            r#"{"kubeconfig": "/k", "configMapNamespaces": ["infra"], "allowRequestedIPs": true, "clusterNetworks": ["10.128.3.0/14"],
+            r#"{"kubeconfig": "/k", "configMapNamespaces": ["infra"], "allowRequestedIPs": true, "allowedMasters": ["lan0"],
+                "allowedModes": ["bridge", "l2"], "clusterNetworks": ["10.128.3.0/14"],
                 "serviceNetworks": ["fd02::/112"], "platform": "aws", "stateDirectory": "/s", "runDirectory": "/r",
                 "aws": {"ec2Endpoint": "https://ec2.test", "metadataEndpoint": "http://imds.test", "allowReassociation": false}}"#,
             &[("AWS_ENDPOINT_URL_EC2", "http://other"), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://other")],
@@ -290,6 +315,9 @@ mod tests {
         assert_eq!(settings.kubeconfig.to_str(), Some("/k"));
         assert_eq!(settings.config_map_namespaces, ["infra"]);
         assert!(settings.allow_requested_ips);
+        assert_eq!(settings.allowed_masters, Some(vec!["lan0".into()]));
+        let modes = vec![Kind::Macvlan(MacvlanMode::Bridge), Kind::Ipvlan(IpvlanMode::L2)];
+        assert_eq!(settings.allowed_modes, Some(modes));
         assert_eq!(
             settings.cluster_networks,
             ["10.128.0.0/14".parse().unwrap(), "fd02::/112".parse().unwrap()]
@@ -322,6 +350,7 @@ mod tests {
             (r#"{"aws": {"ec2Endpoint": "ec2"}}"#, Code::InvalidConfig, "aws.ec2Endpoint"),
             (r#"{"kubeconfig": "k"}"#, Code::InvalidConfig, "absolute"),
             (r#"{"allowRequestedIPs": "yes"}"#, Code::Decode, "allowRequestedIPs"),
+            (r#"{"allowedModes": ["l2", "tap"]}"#, Code::InvalidConfig, "allowedModes[1]"),
             (r#"{"clusterNetworks": ["0.0.0.0/0"]}"#, Code::InvalidConfig, "clusterNetworks[0]"),
         ] {
             let error = load(text, &[]).unwrap_err();

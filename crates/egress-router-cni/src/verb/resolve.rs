@@ -10,7 +10,7 @@ use common::netlink::socket::Socket;
 use ipnet::IpNet;
 
 use crate::cni::{Code, Error, ToCni};
-use crate::config::interface::{InterfaceType, Kind, kind};
+use crate::config::interface::{InterfaceType, Kind, kind, mode_name};
 use crate::config::ip::{Ip, one_more};
 use crate::config::network::Source;
 use crate::config::settings::Platform;
@@ -113,7 +113,18 @@ pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> 
             Platform::Auto | Platform::None => InterfaceType::Macvlan,
         }
     });
-    Ok((interface_type, kind(interface_type, context.network.mode.as_deref())?))
+    let kind = kind(interface_type, context.network.mode.as_deref())?;
+    match &context.settings.allowed_modes {
+        Some(allowed) if !allowed.contains(&kind) => Err(Error::new(
+            Code::InvalidConfig,
+            format!(
+                "interfaceArgs.mode is {:?}: allowedModes in the node's settings has {}",
+                mode_name(kind),
+                allowed.iter().map(|kind| mode_name(*kind)).collect::<Vec<_>>().join(", ")
+            ),
+        )),
+        _ => Ok((interface_type, kind)),
+    }
 }
 
 /// A master: its index on the node, and its own addresses.
@@ -143,7 +154,7 @@ pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kin
         Some(name) => named(socket, &host, name)?,
         None => master::infer(&host, &ip.addresses)?,
     };
-    carries(link, kind, context.network.mtu)?;
+    usable(context, link, kind)?;
     let found = of(&host, link.index);
     master::not_the_nodes(&ip.addresses, &found.addresses)?;
     ip.gateways = gateway::infer(&host, link.index, &ip.addresses, ip.gateways, kind)?;
@@ -171,7 +182,22 @@ fn named<'a>(socket: &mut Socket, host: &'a Host, name: &str) -> Result<&'a Link
 pub fn named_master(context: &Context<'_>, socket: &mut Socket, kind: Kind) -> Result<(), Error> {
     let Some(name) = context.network.master.as_deref() else { return Ok(()) };
     let host = alone(socket, name)?;
-    carries(named(socket, &host, name)?, kind, context.network.mtu)
+    usable(context, named(socket, &host, name)?, kind)
+}
+
+/// Checks that pods may have an interface of `kind` on this master, whether it is named or inferred.
+fn usable(context: &Context<'_>, master: &Link, kind: Kind) -> Result<(), Error> {
+    match &context.settings.allowed_masters {
+        Some(allowed) if !allowed.contains(&master.name) => Err(Error::new(
+            Code::InvalidConfig,
+            format!(
+                "the master is {:?}: allowedMasters in the node's settings has {}",
+                master.name,
+                allowed.join(", ")
+            ),
+        )),
+        _ => carries(master, kind, context.network.mtu),
+    }
 }
 
 /// Checks that the master is up and has a carrier, so that the pod's packets are not lost, and that the MTU is at most the master's: the
@@ -230,7 +256,7 @@ pub fn master_of_aws(
     if let Some(name) = context.network.master.as_deref() {
         let host = alone(socket, name)?;
         let link = named(socket, &host, name)?;
-        carries(link, kind, context.network.mtu)?;
+        usable(context, link, kind)?;
         return Ok(of(&host, link.index));
     }
     let host = observe::host(socket)?;
@@ -244,7 +270,7 @@ pub fn master_of_aws(
         let mac = aws::metadata::mac_text(mac);
         Error::new(Code::InvalidConfig, format!("no interface of this node has the hardware address {mac}"))
     })?;
-    carries(link, kind, context.network.mtu)?;
+    usable(context, link, kind)?;
     Ok(of(&host, link.index))
 }
 
@@ -288,6 +314,22 @@ mod tests {
     use crate::config::network::Network;
     use crate::config::settings::Settings;
     use crate::log::Log;
+
+    fn master(kind: &str) -> Link {
+        Link {
+            index: 2,
+            name: "eth1".into(),
+            kind: kind.into(),
+            mode: None,
+            mac: None,
+            mtu: 1500,
+            up: true,
+            carrier: true,
+            loopback: false,
+            parent: None,
+            alias: None,
+        }
+    }
 
     fn resolved(source: Value, args: &str, settings: &Settings) -> Result<Vec<String>, Error> {
         let variables = [
@@ -415,19 +457,6 @@ mod tests {
     #[test]
     fn the_mtu_is_at_most_the_masters() {
         let (macvlan, ipvlan) = (Kind::Macvlan(MacvlanMode::Bridge), Kind::Ipvlan(IpvlanMode::L2));
-        let master = |kind: &str| Link {
-            index: 2,
-            name: "eth1".into(),
-            kind: kind.into(),
-            mode: None,
-            mac: None,
-            mtu: 1500,
-            up: true,
-            carrier: true,
-            loopback: false,
-            parent: None,
-            alias: None,
-        };
         for kind in [macvlan, ipvlan] {
             for well in [None, Some(1400), Some(1500)] {
                 assert_eq!(carries(&master(""), kind, well), Ok(()), "{kind:?} {well:?}");
@@ -440,23 +469,44 @@ mod tests {
         assert_eq!(carries(&master("macvlan"), macvlan, Some(9000)), Ok(()), "its master's counts");
     }
 
+    /// Otherwise a tenant's network could take the node's management interface.
+    #[test]
+    fn masters_and_modes_that_the_administrator_does_not_allow_are_refused() {
+        let call = Call::from_env(|name| (name == "CNI_COMMAND").then(|| "STATUS".into())).unwrap().unwrap();
+        let config = json!({
+            "cniVersion": "1.1.0", "name": "n", "type": "egress-router", "interfaceType": "macvlan",
+            "interfaceArgs": {"mode": "passthru"}, "ip": {"addresses": ["10.0.0.1/24"]},
+        });
+        let network = Network::parse(config.to_string().as_bytes(), &call).unwrap();
+        let log = Log::open(None, Some("panic"));
+        let (bridge, passthru) = (Kind::Macvlan(MacvlanMode::Bridge), Kind::Macvlan(MacvlanMode::Passthru));
+        for (masters, modes, master_allowed, mode_allowed) in [
+            (None, None, true, true),
+            (Some(vec!["lan0".to_owned(), "eth1".to_owned()]), Some(vec![bridge, passthru]), true, true),
+            (Some(vec!["lan0".to_owned()]), Some(vec![bridge]), false, false),
+            (Some(Vec::new()), Some(Vec::new()), false, false),
+        ] {
+            let settings = Settings {
+                platform: Platform::None,
+                allowed_masters: masters,
+                allowed_modes: modes,
+                ..Settings::default()
+            };
+            let context = Context { call: &call, network: &network, settings: &settings, log: &log };
+            let refused = usable(&context, &master(""), passthru).err();
+            assert_eq!(refused.is_none(), master_allowed, "{refused:?}");
+            assert!(refused.is_none_or(|error| error.message.contains("\"eth1\": allowedMasters")));
+            let refused = interface(&context).err();
+            assert_eq!(refused.is_none(), mode_allowed, "{refused:?}");
+            assert!(refused.is_none_or(|error| error.message.contains("\"passthru\": allowedModes")));
+        }
+    }
+
     /// Its pods would start, and each of their packets would be lost.
     #[test]
     fn a_master_that_is_down_is_refused_by_name() {
         let kind = Kind::Macvlan(MacvlanMode::Bridge);
-        let master = |up, carrier| Link {
-            index: 2,
-            name: "eth1".into(),
-            kind: String::new(),
-            mode: None,
-            mac: None,
-            mtu: 1500,
-            up,
-            carrier,
-            loopback: false,
-            parent: None,
-            alias: None,
-        };
+        let master = |up, carrier| Link { up, carrier, ..master("") };
         assert_eq!(carries(&master(true, true), kind, None), Ok(()));
         for (up, carrier, words) in [(false, false, "is down"), (true, false, "has no carrier")] {
             let error = carries(&master(up, carrier), kind, None).unwrap_err();
