@@ -5,7 +5,6 @@
 
 pub mod kubeconfig;
 pub mod request;
-pub mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::Path;
