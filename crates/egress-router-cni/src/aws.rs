@@ -6,7 +6,7 @@
 //!
 //! | call | when | IAM permission |
 //! |---|---|---|
-//! | DescribeAddresses | ADD, CHECK; DEL after a killed ADD | `ec2:DescribeAddresses` |
+//! | DescribeAddresses | ADD; DEL after a killed ADD | `ec2:DescribeAddresses` |
 //! | DescribeNetworkInterfaces | ADD; DEL after a killed ADD | `ec2:DescribeNetworkInterfaces` |
 //! | AssignPrivateIpAddresses | ADD | `ec2:AssignPrivateIpAddresses` |
 //! | AssociateAddress | ADD | `ec2:AssociateAddress` |
@@ -95,35 +95,6 @@ pub fn acquire(
 pub fn release(state: &State, settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
     let network = network()?;
     Ok(release::release(&Cloud::new(&network, &settings.aws, &environment), state, deadline)?)
-}
-
-/// CHECK: whether EC2 still has the association of `state`.
-///
-/// # Errors
-///
-/// 101: it has not; the message has the current association. 11 and 102 as [`acquire()`].
-pub fn check(state: &State, settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
-    let network = network()?;
-    check_with(&Cloud::new(&network, &settings.aws, &environment), state, deadline)
-}
-
-/// As [`check`], with `cloud`.
-///
-/// # Errors
-///
-/// As [`check`].
-pub fn check_with(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result<(), cni::Error> {
-    let failed =
-        |why: String| Err(cni::Error::new(Code::CheckFailed, format!("Elastic IP {} {why}", state.public)));
-    let Stage::Associated { association } = &state.stage else {
-        return failed("was never associated: its ADD did not complete".into());
-    };
-    let metadata = cloud.metadata(deadline);
-    match cloud.ec2(&metadata, deadline)?.address(state.public)?.association {
-        Some(now) if now.id == *association => Ok(()),
-        Some(now) => failed(format!("has moved to {}", now.interface.as_deref().unwrap_or("an instance"))),
-        None => failed("is no longer associated".into()),
-    }
 }
 
 /// STATUS: whether the metadata service responds and has credentials. EC2 gets no request, because runtimes call STATUS every few seconds

@@ -15,6 +15,7 @@
 
 pub mod allow_list;
 pub mod forward;
+pub mod frames;
 pub mod redirect;
 pub mod reply_direction;
 
@@ -27,17 +28,13 @@ use crate::config::destinations::Destinations;
 use crate::names;
 use crate::nftables::{Chain, RECORD, Rule, Ruleset, comment};
 
-/// The version of the rules, increased when the same [`Firewall`] gives other rules. So CHECK does not report the table of an older
-/// build as changed.
-pub const RULES: u32 = 2;
-
 /// The inputs of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firewall {
     /// The attachment's interface.
     pub interface: String,
-    /// The primary interface, if there is one.
-    pub primary: Option<String>,
+    /// The primary interface of each family.
+    pub primary: Primaries,
     /// The attachment's mark (see [`crate::names::mark`]).
     pub mark: u32,
     /// The attachment's addresses; the first of each family is the SNAT address of redirected traffic.
@@ -49,6 +46,36 @@ pub struct Firewall {
     /// The lines of the record, of any length without a zero byte, stored as comments of rules in a separate chain.
     /// [`crate::plan`] writes and reads them.
     pub record: Vec<String>,
+}
+
+/// The primary interfaces: a pod may have its default routes of IPv4 and of IPv6 through different ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Primaries {
+    /// That of IPv4, if there is one.
+    pub v4: Option<String>,
+    /// That of IPv6, if there is one.
+    pub v6: Option<String>,
+}
+
+impl Primaries {
+    /// `interface` for both families.
+    #[must_use]
+    pub fn both(interface: &str) -> Self {
+        Self { v4: Some(interface.to_owned()), v6: Some(interface.to_owned()) }
+    }
+
+    /// That of one family.
+    fn of(&self, ipv6: bool) -> Option<&str> {
+        if ipv6 { self.v6.as_deref() } else { self.v4.as_deref() }
+    }
+
+    /// Each interface with its family; without a family, it is that of both or the only one.
+    fn each(&self) -> Vec<(Option<bool>, &str)> {
+        match (self.of(false), self.of(true)) {
+            (Some(v4), Some(v6)) if v4 != v6 => vec![(Some(false), v4), (Some(true), v6)],
+            (v4, v6) => v4.or(v6).map(|interface| (None, interface)).into_iter().collect(),
+        }
+    }
 }
 
 /// The families that the pod forwards only because of redirects.
@@ -66,6 +93,7 @@ impl Firewall {
     pub fn ruleset(&self) -> Ruleset {
         let mut ruleset = Ruleset {
             table: names::table(&self.interface),
+            device: None,
             sets: Vec::new(),
             chains: vec![self.record_chain()],
         };
@@ -74,6 +102,12 @@ impl Firewall {
         forward::add(self, &mut ruleset);
         allow_list::add(self, &mut ruleset);
         ruleset
+    }
+
+    /// The table of family netdev for frames of packet sockets, if there is an allow-list. Its interface must exist.
+    #[must_use]
+    pub fn frames(&self) -> Option<Ruleset> {
+        frames::ruleset(self)
     }
 
     /// No packet reaches this chain. Its rules have a verdict only because nft(8) requires one.

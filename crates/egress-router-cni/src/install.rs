@@ -13,6 +13,7 @@ use std::time::SystemTime;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
 
 pub use self::options::{Options, USAGE};
 use crate::config::settings::Settings;
@@ -201,40 +202,26 @@ fn server(get: impl Fn(&str) -> Option<String>) -> Result<String, String> {
 /// A kubeconfig, verified with the plugin's own parser. Messages never contain the token.
 fn kubeconfig(server: &str, authority: &[u8], token: &[u8]) -> Result<String, String> {
     let token = std::str::from_utf8(token).unwrap_or_default().trim();
-    // The characters of JSON Web Tokens and static tokens, which need no quotes in YAML.
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    if token.is_empty() || !token.bytes().all(plain) {
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("the service account's token is empty, or has invalid characters".to_owned());
-    }
-    if !server.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
-        return Err(format!("{server:?} is not the URL of an API server"));
     }
     if authority.is_empty() {
         // Without a CA, the public authorities would be trusted.
         return Err("the service account's ca.crt is empty".to_owned());
     }
-    let authority = STANDARD.encode(authority);
-    let text = format!(
-        "# Written by egress-router install, which overwrites changes.
-apiVersion: v1
-kind: Config
-current-context: {PROGRAM}
-clusters:
-- name: {PROGRAM}
-  cluster:
-    server: \"{server}\"
-    certificate-authority-data: \"{authority}\"
-users:
-- name: {PROGRAM}
-  user:
-    token: \"{token}\"
-contexts:
-- name: {PROGRAM}
-  context:
-    cluster: {PROGRAM}
-    user: {PROGRAM}
-"
-    );
+    // JSON is YAML too, so kubectl reads it.
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": PROGRAM,
+        "clusters": [{
+            "name": PROGRAM,
+            "cluster": {"server": server, "certificate-authority-data": STANDARD.encode(authority)},
+        }],
+        "users": [{"name": PROGRAM, "user": {"token": token}}],
+        "contexts": [{"name": PROGRAM, "context": {"cluster": PROGRAM, "user": PROGRAM}}],
+    });
+    let text = format!("{kubeconfig:#}\n");
     Access::parse(text.as_bytes(), Path::new("/")).map_err(|error| error.to_string())?;
     Ok(text)
 }

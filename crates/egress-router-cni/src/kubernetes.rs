@@ -5,7 +5,6 @@
 
 pub mod kubeconfig;
 pub mod request;
-pub mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,18 +18,22 @@ use crate::config::ip_config::is_object_name;
 /// Default time limit of reading a ConfigMap: ADD delays the pod's start, and the kubelet retries.
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
+/// Timeout of one attempt: the API server responds within milliseconds, and another connection may reach another of its instances.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
+
 /// Backoff before the second attempt; doubled before each further one. A restarting API server is unavailable for some seconds.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
 /// `data` of the ConfigMap `name` in `namespace`; `binaryData` is ignored.
 ///
-/// All attempts and the pauses between them fit into `deadline`.
+/// All attempts and the pauses between them fit into `deadline`. After 401 the kubeconfig is read once more, because its token may have been
+/// renewed.
 ///
 /// # Errors
 ///
 /// Code 5, 6 or 7 for a kubeconfig that cannot be read or used ([`Access::read`]); 11 if the API server was unreachable, throttled (429)
-/// or failed (5xx) until the deadline; 103 if it refused permanently: no such ConfigMap, no permission to read it, or an untrusted
-/// certificate. No message contains a token or a key.
+/// or failed (5xx) until the deadline, or did not accept the token (401), which the installer renews; 103 if it refused permanently: no such
+/// ConfigMap, no permission to read it, or an untrusted certificate. No message contains a token or a key.
 pub fn config_map(
     kubeconfig: &Path,
     namespace: &str,
@@ -47,15 +50,21 @@ pub fn config_map(
         }
     }
     let end = Instant::now() + deadline;
-    let access = Access::read(kubeconfig)?;
-    let client = Client::new(&access);
+    let mut client = Client::new(&Access::read(kubeconfig)?);
+    let mut reread = false;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
     let object = format!("ConfigMap {namespace}/{name}");
     let mut backoff = INITIAL_BACKOFF;
     let mut last_error = None;
     loop {
-        let retry_reason = match client.get(&path, end.saturating_duration_since(Instant::now())) {
+        let timeout = end.saturating_duration_since(Instant::now()).min(ATTEMPT_TIMEOUT);
+        let retry_reason = match client.get(&path, timeout) {
             Response::Data(data) => return Ok(data),
+            Response::Refused { status: 401, .. } if !reread => {
+                reread = true;
+                client = Client::new(&Access::read(kubeconfig)?);
+                continue;
+            }
             Response::Refused { status, details } => {
                 return Err(refused(status, &object, kubeconfig, namespace).details(details));
             }
@@ -94,7 +103,7 @@ fn refused(status: u16, object: &str, kubeconfig: &Path, namespace: &str) -> Err
         404 => format!("{object} does not exist"),
         _ => format!("{object} cannot be read: the API server responds with status {status}"),
     };
-    Error::new(Code::Kubernetes, message)
+    Error::new(if status == 401 { Code::TryAgain } else { Code::Kubernetes }, message)
 }
 
 /// Between half and all of `backoff`, so that pods that start at the same time do not retry at the same time.

@@ -6,6 +6,10 @@ pub fn table(interface: &str) -> String {
     format!("egress_router_{interface}")
 }
 
+/// The message about a kernel without the egress hook.
+pub const NO_FRAME_FILTER: &str = "the kernel has no nf_tables egress hook (Linux 5.16, CONFIG_NETFILTER_EGRESS, CONFIG_IP_ROUTE_CLASSID): the \
+                                   allow-list does not cover frames of packet sockets, which need CAP_NET_RAW";
+
 /// The default name of a chained attachment's interface (`interfaceArgs.name`).
 pub const CHAINED_INTERFACE: &str = "egress0";
 

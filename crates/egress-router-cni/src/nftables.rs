@@ -1,24 +1,25 @@
-//! nf_tables over netlink: one complete table of family inet in one atomic batch (linux/netfilter/nf_tables.h).
+//! nf_tables over netlink: one complete table in one atomic batch (linux/netfilter/nf_tables.h).
 //!
-//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`Expression`]s; [`observed`] is an existing one,
-//! and [`difference`] compares the two.
+//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`Expression`]s. [`mod@fingerprint`] shows whether an existing table
+//! has changed.
 
-pub mod difference;
-pub mod observed;
+pub mod fingerprint;
 pub mod rule;
 pub mod ruleset;
 pub mod set;
 
 use common::netlink::Error;
+use common::netlink::message::Malformed;
 use common::netlink::nftables::commit;
 use common::netlink::socket::{Protocol, Socket};
 
 use crate::cni::{self, ToCni};
-use difference::Observed;
+use fingerprint::find;
 use ruleset::{Subject, message};
 
-pub use common::netlink::nftables::comment;
 pub use common::netlink::nftables::expression::Expression;
+pub use common::netlink::nftables::{Family, comment};
+pub use fingerprint::fingerprint;
 pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
 pub use set::Set;
@@ -34,14 +35,33 @@ const INTERVAL_END: u32 = 1;
 /// # Errors
 /// Code 100: the object that the kernel refused, with its message; also if a table with this name exists.
 pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error> {
+    try_install(socket, ruleset).map_err(|(_, error)| error)
+}
+
+/// The same, if the kernel has what the table needs. Returns whether it has.
+///
+/// # Errors
+/// As [`install`].
+pub fn install_if_supported(socket: &mut Socket, ruleset: &Ruleset) -> Result<bool, cni::Error> {
+    match try_install(socket, ruleset) {
+        Ok(()) => Ok(true),
+        // No such hook or expression, or no such family (nft_chain_parse_hook, nf_tables_newtable in linux/net/netfilter).
+        Err((error, _)) if error.is(&[libc::EOPNOTSUPP, libc::EAFNOSUPPORT, libc::ENOENT]) => Ok(false),
+        Err((_, error)) => Err(error),
+    }
+}
+
+fn try_install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), (Error, cni::Error)> {
     let (subjects, messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
     commit(socket, messages).map_err(|(place, error)| {
         // Without the kernel's reply, the table may exist.
         if !matches!(error, Error::Refused(_)) {
-            let _ = delete(socket, &ruleset.table);
+            let _ = delete(socket, ruleset.family(), &ruleset.table);
         }
         let subject = place.and_then(|place| subjects.get(place)).unwrap_or(&Subject::Batch);
-        error.to_cni(format!("nf_tables: cannot install the table {}: {subject}", ruleset.table))
+        let message = format!("nf_tables: cannot install the table {}: {subject}", ruleset.table);
+        let reported = error.to_cni(message);
+        (error, reported)
     })
 }
 
@@ -49,9 +69,9 @@ pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error>
 ///
 /// # Errors
 /// Code 100, with the kernel's message.
-pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
+pub fn delete(socket: &mut Socket, family: Family, table: &str) -> Result<(), cni::Error> {
     // NFT_MSG_DELTABLE: NFTA_TABLE_NAME.
-    let mut request = message(2, 0);
+    let mut request = message(family, 2, 0);
     request.string(1, table);
     match commit(socket, vec![request]) {
         Err((_, error)) if !error.is(&[libc::ENOENT]) => {
@@ -61,14 +81,15 @@ pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
     }
 }
 
-/// The names of the tables that begin with `prefix`.
+/// The names of the tables of this family that begin with `prefix`.
 ///
 /// # Errors
 /// Code 100, with the kernel's message.
-pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Error> {
+pub fn tables(socket: &mut Socket, family: Family, prefix: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETTABLE.
-    let tables = socket.dump(&message(1, 0), |_, payload| {
-        observed::Table::read(payload).map(|table| Some(table.name).filter(|name| name.starts_with(prefix)))
+    let tables = socket.dump(&message(family, 1, 0), |_, payload| {
+        // NFTA_TABLE_NAME.
+        Ok(find(payload, 1)?.map(|name| name.string()).filter(|name| name.starts_with(prefix)))
     });
     tables.map_err(|error| {
         let why = if lacking(&error) {
@@ -86,11 +107,15 @@ pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Err
 /// Code 100, with the kernel's message.
 pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETRULE: NFTA_RULE_TABLE, NFTA_RULE_CHAIN.
-    let mut request = message(7, 0);
+    let mut request = message(Family::Inet, 7, 0);
     request.string(1, table).string(2, RECORD);
     let rules = socket.dump(&request, |_, payload| {
-        observed::Rule::read(payload)
-            .map(|rule| (rule.table == table && rule.chain == RECORD).then_some(rule.comment))
+        // NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_USERDATA.
+        let is = |kind, name: &str| -> Result<bool, Malformed> {
+            Ok(find(payload, kind)?.is_some_and(|found| found.string() == name))
+        };
+        let comment = find(payload, 7)?.and_then(|data| comment::decode(data.payload)).unwrap_or_default();
+        Ok((is(1, table)? && is(2, RECORD)?).then_some(comment))
     });
     let comments = match rules {
         Err(error) if error.is(&[libc::ENOENT]) => Vec::new(),
@@ -101,60 +126,12 @@ pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni:
     Ok(comment::joined(comments))
 }
 
-/// The differences between the existing table and `ruleset`, one sentence for each; empty if they are equal.
-///
-/// # Errors
-/// Code 100, with the kernel's message.
-pub fn differences(socket: &mut Socket, ruleset: &Ruleset) -> Result<Vec<String>, cni::Error> {
-    let found = find(socket, &ruleset.table);
-    let found =
-        found.map_err(|error| error.to_cni(format!("nf_tables: cannot read the table {}", ruleset.table)))?;
-    Ok(difference::differences(ruleset, &found))
-}
-
-/// Reads the table `name` completely.
-fn find(socket: &mut Socket, name: &str) -> Result<Observed, Error> {
-    // NFT_MSG_GETTABLE: NFTA_TABLE_NAME.
-    let mut request = message(1, 0);
-    request.string(1, name);
-    let table = match socket.ask(&request, |_, payload| observed::Table::read(payload)) {
-        Err(error) if error.is(&[libc::ENOENT]) => return Ok(Observed::default()),
-        table => Some(table?),
-    };
-    // NFT_MSG_GETCHAIN. Kernels before 6.4 do not filter by table.
-    let mut request = message(4, 0);
-    request.string(1, name);
-    let chains = socket.dump(&request, |_, payload| {
-        observed::Chain::read(payload).map(|chain| (chain.table == name).then_some(chain))
-    })?;
-    // NFT_MSG_GETRULE.
-    let mut request = message(7, 0);
-    request.string(1, name);
-    let rules = socket.dump(&request, |_, payload| {
-        observed::Rule::read(payload).map(|rule| (rule.table == name).then_some(rule))
-    })?;
-    // NFT_MSG_GETSET.
-    let mut request = message(10, 0);
-    request.string(1, name);
-    let sets = socket.dump(&request, |_, payload| {
-        observed::Set::read(payload).map(|set| (set.table == name).then_some(set))
-    })?;
-    let sets = sets.into_iter().map(|set| {
-        // NFT_MSG_GETSETELEM: NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET.
-        let mut request = message(13, 0);
-        request.string(1, name).string(2, &set.name);
-        let elements = socket.dump(&request, |_, payload| observed::Element::read_all(payload).map(Some))?;
-        Ok((set, elements.concat()))
-    });
-    Ok(Observed { table, chains, rules, sets: sets.collect::<Result<_, Error>>()? })
-}
-
 /// Whether the kernel has nf_tables. True if this is unknown.
 #[must_use]
 pub fn known() -> bool {
     let asked = Socket::open(Protocol::Netfilter)
         // NFT_MSG_GETGEN.
-        .and_then(|mut socket| socket.ask(&message(16, 0), |_, _| Ok(())));
+        .and_then(|mut socket| socket.ask(&message(Family::Inet, 16, 0), |_, _| Ok(())));
     !asked.is_err_and(|error| lacking(&error))
 }
 
@@ -171,6 +148,6 @@ fn lacking(error: &Error) -> bool {
 pub fn generation(socket: &mut Socket) -> Result<(), cni::Error> {
     // NFT_MSG_GETGEN.
     socket
-        .ask(&message(16, 0), |_, _| Ok(()))
+        .ask(&message(Family::Inet, 16, 0), |_, _| Ok(()))
         .map_err(|error| error.to_cni("nf_tables: cannot read the generation of the ruleset"))
 }

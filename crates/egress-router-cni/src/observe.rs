@@ -1,6 +1,6 @@
 //! The only reader: the state of the node and of the pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::netlink::Error;
 use common::netlink::address::Address;
@@ -11,7 +11,7 @@ use common::netlink::socket::{Socket, Sockets};
 
 use crate::cni::{self, ToCni};
 use crate::names;
-use crate::nftables;
+use crate::nftables::{self, Family};
 
 mod sysctl;
 
@@ -42,6 +42,8 @@ pub struct Pod {
     pub sysctls: BTreeMap<Vec<String>, String>,
     /// The plugin's tables: record lines by interface name.
     pub attachments: BTreeMap<String, Vec<String>>,
+    /// The interfaces of the plugin's tables of family netdev.
+    pub frame_filters: BTreeSet<String>,
 }
 
 /// RT_TABLE_MAIN.
@@ -73,6 +75,7 @@ pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
         rules: route.rules().map_err(cannot("rules of the pod"))?,
         sysctls: sysctl::names(&settings, &links),
         attachments: attachments(&mut sockets.netfilter)?,
+        frame_filters: interfaces(&mut sockets.netfilter, Family::Netdev)?.collect(),
         links,
     };
     let accept_ra_defrtr = sysctl::accept_ra_defrtr(&pod);
@@ -85,13 +88,22 @@ pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
 /// # Errors
 /// Code 100 with the kernel's message.
 pub fn attachments(netfilter: &mut Socket) -> Result<BTreeMap<String, Vec<String>>, cni::Error> {
-    let prefix = names::table("");
     let mut attachments = BTreeMap::new();
-    for table in nftables::tables(netfilter, &prefix)? {
-        let record = nftables::read_record(netfilter, &table)?;
-        attachments.insert(table.strip_prefix(&prefix).unwrap_or(&table).to_owned(), record);
+    for interface in interfaces(netfilter, Family::Inet)? {
+        let record = nftables::read_record(netfilter, &names::table(&interface))?;
+        attachments.insert(interface, record);
     }
     Ok(attachments)
+}
+
+/// The interfaces of the plugin's tables of one family.
+fn interfaces(
+    netfilter: &mut Socket,
+    family: Family,
+) -> Result<impl Iterator<Item = String> + use<>, cni::Error> {
+    let prefix = names::table("");
+    let tables = nftables::tables(netfilter, family, &prefix)?;
+    Ok(tables.into_iter().filter_map(move |table| table.strip_prefix(&prefix).map(str::to_owned)))
 }
 
 fn cannot(what: &str) -> impl Fn(Error) -> cni::Error + '_ {

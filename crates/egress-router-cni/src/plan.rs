@@ -190,6 +190,9 @@ pub enum Step {
     },
     /// From the host: creates a link in the pod. Rolled back by deleting it, with its addresses and routes.
     CreateLink(NewLink),
+    /// In the pod, after the link is created and before it is up: the table of family netdev that applies the allow-list to frames of packet
+    /// sockets. Skipped on a kernel without the egress hook. Rolled back by deleting it.
+    FrameFilter(Firewall),
     /// In the pod, on the new link: an address, without duplicate address detection.
     AddAddress(ipnet::IpNet),
     /// In the pod: sets the new link up.
@@ -227,10 +230,12 @@ pub enum Step {
         /// Its name, for messages.
         name: String,
     },
-    /// In the pod: the nf_tables table of an attachment, the last step of DEL: `run_all` of the apply stage skips it where an earlier
+    /// In the pod: the nf_tables tables of an attachment, the last step of DEL: `run_all` of the apply stage skips it where an earlier
     /// step failed. Cannot be rolled back. A missing table is not an error.
     DeleteFirewall {
         /// The attachment's interface.
         interface: String,
+        /// Whether there is one of family netdev.
+        frames: bool,
     },
 }

@@ -199,7 +199,7 @@ mod tests {
             "ip": {"addresses": ["192.0.2.9/24"]}, "cni.dev/valid-attachments": []}"#;
         for verb in ["DEL", "GC"] {
             fs::create_dir_all(record.parent().unwrap()).unwrap();
-            fs::write(&record, "not readable").unwrap();
+            fs::write(&record, r#"{"network": "n"}"#).unwrap();
             let output = call_output(verb, &settings, config);
             if verb == "DEL" {
                 assert_eq!(output, Ok(String::new()));

@@ -5,10 +5,11 @@ pub mod attachment;
 pub mod elastic_ip;
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ring::digest;
 use serde::Serialize;
@@ -26,12 +27,32 @@ const MAX_LENGTH: usize = 128;
 /// Length of the prefix of a shortened ID: the IDs of runtimes have this length.
 const PREFIX_LENGTH: usize = 64;
 
+/// Poll interval of a locked record. Another call has it for a few responses of EC2, 100 ms each.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A folder of records of one kind.
 #[derive(Debug, Clone)]
 pub struct Folder {
     path: PathBuf,
     /// Whether a record must outlive a crash of the node.
     durable: bool,
+}
+
+/// A record that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its network, if at least that can be read.
+    pub network: Option<String>,
+    /// Why not.
+    pub error: Error,
+}
+
+/// A record that no other call gets until this is dropped, or the process ends.
+#[derive(Debug)]
+pub struct Locked<T> {
+    /// Its content, read after it was locked.
+    pub record: T,
+    _file: File,
 }
 
 /// The pod of a record.
@@ -149,6 +170,42 @@ impl Folder {
         Ok(record.filter(|record| record.container_id() == container_id && record.interface() == interface))
     }
 
+    /// The record of an attachment, which no other call gets until the result is dropped. None: there is none (any more).
+    ///
+    /// The file itself is locked: nothing is written, so it works on a full disk, and nothing must be removed.
+    ///
+    /// # Errors
+    /// [`Code::TryAgain`]: another call has it until `deadline`; and as [`Self::read`].
+    pub fn lock<T: Owned + DeserializeOwned>(
+        &self,
+        container_id: &str,
+        interface: &str,
+        deadline: Instant,
+    ) -> Result<Option<Locked<T>>, Error> {
+        let path = self.file(container_id, interface);
+        loop {
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                file => file.map_err(|error| failed("lock", &path, &error))?,
+            };
+            match file.try_lock() {
+                // The call that had it has replaced or removed it.
+                Ok(()) if !is_at(&file, &path) => continue,
+                Ok(()) => {
+                    let record = self.read(container_id, interface)?;
+                    return Ok(record.map(|record| Locked { record, _file: file }));
+                }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(failed("lock", &path, &error)),
+            }
+            if Instant::now() + POLL_INTERVAL >= deadline {
+                let message = format!("another call still works on the record {}", path.display());
+                return Err(Error::new(Code::TryAgain, message));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
     /// Removes it. A missing record is not an error.
     ///
     /// # Errors
@@ -159,34 +216,37 @@ impl Folder {
         removed.map_err(|error| failed("remove", &path, &error))
     }
 
-    /// All records, and the errors of unreadable ones.
+    /// All records, and the unreadable ones.
     #[must_use]
-    pub fn all<T: DeserializeOwned>(&self) -> (Vec<T>, Vec<Error>) {
+    pub fn all<T: DeserializeOwned>(&self) -> (Vec<T>, Vec<Unreadable>) {
         self.those(|_| true)
     }
 
-    /// All records of one container, and the errors of unreadable ones.
+    /// All records of one container, and the unreadable ones.
     #[must_use]
-    pub fn of_container<T: Owned + DeserializeOwned>(&self, container_id: &str) -> (Vec<T>, Vec<Error>) {
+    pub fn of_container<T: Owned + DeserializeOwned>(&self, container_id: &str) -> (Vec<T>, Vec<Unreadable>) {
         let prefix = format!("{}@", short(container_id));
         let (mut records, errors) = self.those::<T>(|name| name.starts_with(&prefix));
         records.retain(|record| record.container_id() == container_id);
         (records, errors)
     }
 
-    fn those<T: DeserializeOwned>(&self, of: impl Fn(&str) -> bool) -> (Vec<T>, Vec<Error>) {
+    fn those<T: DeserializeOwned>(&self, of: impl Fn(&str) -> bool) -> (Vec<T>, Vec<Unreadable>) {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
         let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return (records, errors),
-            Err(error) => return (records, vec![failed("read", &self.path, &error)]),
+            Err(error) => {
+                let error = failed("read", &self.path, &error);
+                return (records, vec![Unreadable { network: None, error }]);
+            }
         };
         for entry in entries.flatten() {
             let name = entry.file_name();
             if name.to_str().is_some_and(|name| name.ends_with(".json") && of(name)) {
                 match read::<T>(&entry.path()) {
                     Ok(record) => records.extend(record),
-                    Err(error) => errors.push(error),
+                    Err(error) => errors.push(Unreadable { network: network_of(&entry.path()), error }),
                 }
             }
         }
@@ -224,6 +284,19 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     }
 }
 
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(ours), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (ours.dev(), ours.ino()) == (there.dev(), there.ino())
+}
+
+fn network_of(path: &Path) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        network: String,
+    }
+    serde_json::from_slice::<Named>(&fs::read(path).ok()?).ok().map(|named| named.network)
+}
+
 /// The temporary name of a record.
 fn unfinished(path: &Path) -> PathBuf {
     path.with_extension("new")
@@ -241,97 +314,4 @@ fn failed(intent: &str, path: &Path, error: &std::io::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-
-    #[derive(Debug, PartialEq, Serialize, serde::Deserialize)]
-    struct Simple(String, String, u32);
-
-    impl Owned for Simple {
-        fn container_id(&self) -> &str {
-            &self.0
-        }
-
-        fn interface(&self) -> &str {
-            &self.1
-        }
-    }
-
-    #[test]
-    fn a_pod_counts_as_gone_only_if_this_is_certain() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("netns");
-        std::os::unix::fs::symlink("netns", &path).unwrap();
-        let unknown = PodNetns { path: path.clone(), identity: (1, 2) };
-        assert_eq!(unknown.open().unwrap_err().code, Code::Io, "a link that leads to itself");
-        fs::remove_file(&path).unwrap();
-        assert!(unknown.open().unwrap().is_none());
-        fs::write(&path, "").unwrap();
-        assert!(unknown.open().unwrap().is_none(), "another file");
-        let own = Namespace::current().unwrap();
-        let lives = PodNetns { path: "/proc/thread-self/ns/net".into(), identity: own.identity().unwrap() };
-        assert!(lives.open().unwrap().is_some());
-    }
-
-    #[test]
-    fn a_record_is_written_read_and_removed() {
-        for durable in [false, true] {
-            let directory = tempfile::tempdir().unwrap();
-            let folder = Folder::new(directory.path(), "some/where", durable);
-            folder.ready().unwrap();
-            assert_eq!(fs::read_dir(directory.path().join("some/where")).unwrap().count(), 0);
-            assert_eq!(folder.read::<Simple>("c", "net1"), Ok(None));
-            assert_eq!(folder.all::<Simple>(), (Vec::new(), Vec::new()));
-            folder.write(&Simple("c".into(), "net1".into(), 1)).unwrap();
-            folder.write(&Simple("c".into(), "net1".into(), 2)).unwrap();
-            let path = directory.path().join("some/where/c@net1.json");
-            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-            assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
-            assert_eq!(folder.read("c", "net1"), Ok(Some(Simple("c".into(), "net1".into(), 2))));
-            assert_eq!(folder.all::<Simple>().0.len(), 1);
-            folder.remove("c", "net1").unwrap();
-            folder.remove("c", "net1").unwrap();
-            assert_eq!(folder.read::<Simple>("c", "net1"), Ok(None));
-        }
-    }
-
-    #[test]
-    fn long_container_ids_with_the_same_prefix_have_different_records() {
-        let directory = tempfile::tempdir().unwrap();
-        let folder = Folder::new(directory.path(), "a", false);
-        let ids =
-            [MAX_LENGTH - 1, MAX_LENGTH, 300].map(|length| ["1", "2"].map(|end| "x".repeat(length) + end));
-        for (number, id) in (1..).zip(ids.iter().flatten()) {
-            folder.write(&Simple(id.clone(), "a-name-of-15-by".into(), number)).unwrap();
-        }
-        for (number, id) in (1..).zip(ids.iter().flatten()) {
-            let own = Simple(id.clone(), "a-name-of-15-by".into(), number);
-            assert_eq!(folder.of_container::<Simple>(id), (vec![own], Vec::new()));
-        }
-        for (left, id) in (0..6).rev().zip(ids.iter().flatten()) {
-            folder.remove(id, "a-name-of-15-by").unwrap();
-            assert_eq!(folder.read::<Simple>(id, "a-name-of-15-by"), Ok(None));
-            assert_eq!(folder.all::<Simple>().0.len(), left);
-        }
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_created_is_an_error() {
-        let error = Folder::new(Path::new("/proc/none"), "a", false).ready().unwrap_err();
-        assert_eq!(error.code, Code::Io);
-        assert!(error.message.contains("/proc/none"), "{error}");
-    }
-
-    #[test]
-    fn an_invalid_record_is_reported_and_others_are_read() {
-        let directory = tempfile::tempdir().unwrap();
-        let folder = Folder::new(directory.path(), "a", false);
-        folder.write(&Simple("c".into(), "net1".into(), 1)).unwrap();
-        fs::write(directory.path().join("a/d@net1.json"), "{").unwrap();
-        assert!(folder.read::<Simple>("d", "net1").unwrap_err().message.contains("d@net1.json"));
-        let (records, errors) = folder.all::<Simple>();
-        assert_eq!((records.len(), errors.len()), (1, 1));
-    }
-}
+mod tests;

@@ -84,7 +84,7 @@ fn all_files_are_written_once_and_removed() {
     assert_eq!(fs::read(node.path("bin/egress-router")).unwrap(), fs::read(PROGRAM).unwrap());
     assert_eq!(mode(&node.path("bin/egress-router")), 0o755);
     assert_eq!(mode(&node.path("conf/kubeconfig")), 0o600);
-    assert!(node.read("conf/kubeconfig").contains("server: \"https://[fd00::1]:443\""));
+    assert!(node.read("conf/kubeconfig").contains("\"server\": \"https://[fd00::1]:443\""));
     assert_eq!(node.read("conf/settings.json"), "{}");
     let version =
         Command::new(node.path("bin/egress-router")).env("CNI_COMMAND", "VERSION").output().unwrap();
@@ -121,13 +121,13 @@ fn it_watches_until_sigterm() {
     fs::write(node.path("account/token"), "second").unwrap();
     fs::write(node.path("settings.json"), r#"{"platform": "none"}"#).unwrap();
     fs::remove_file(node.path("bin/egress-router")).unwrap();
-    until("the token is renewed", || node.read("conf/kubeconfig").contains("token: \"second\""));
+    until("the token is renewed", || node.read("conf/kubeconfig").contains("\"token\": \"second\""));
     until("the settings are new", || node.read("conf/settings.json").contains("none"));
     until("the program is there second", || node.path("bin/egress-router").exists());
     // Invalid settings change nothing, and the program continues.
     fs::write(node.path("settings.json"), "{").unwrap();
     fs::write(node.path("account/token"), "third").unwrap();
-    until("the token is renewed", || node.read("conf/kubeconfig").contains("token: \"third\""));
+    until("the token is renewed", || node.read("conf/kubeconfig").contains("\"token\": \"third\""));
     assert!(node.read("conf/settings.json").contains("none"));
 
     let start = Instant::now();

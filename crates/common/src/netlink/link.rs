@@ -26,6 +26,8 @@ pub struct Link {
     pub mtu: u32,
     /// IFF_UP.
     pub up: bool,
+    /// IFF_LOWER_UP: its lower layer has a signal. Only of a link that is up.
+    pub carrier: bool,
     /// IFF_LOOPBACK.
     pub loopback: bool,
     /// IFLA_LINK: its master (or peer), an index in the namespace where that one is.
@@ -70,6 +72,8 @@ const SKIP_COUNTERS: u32 = 1 << 3;
 const INET: u16 = 2;
 const UP: u32 = libc::IFF_UP.cast_unsigned();
 const LOOPBACK: u32 = libc::IFF_LOOPBACK.cast_unsigned();
+/// IFF_LOWER_UP.
+const LOWER_UP: u32 = 1 << 16;
 
 /// struct ifinfomsg.
 fn fixed(index: u32, flags: u32, change: u32) -> [u8; 16] {
@@ -98,6 +102,7 @@ impl Link {
             mac: None,
             mtu: 0,
             up: flags & UP != 0,
+            carrier: flags & LOWER_UP != 0,
             loopback: flags & LOOPBACK != 0,
             parent: None,
             alias: None,

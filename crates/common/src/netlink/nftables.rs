@@ -33,6 +33,8 @@ pub enum Family {
     Ipv4,
     /// NFPROTO_IPV6.
     Ipv6,
+    /// NFPROTO_NETDEV: the frames of single devices.
+    Netdev,
 }
 
 impl Family {
@@ -43,6 +45,7 @@ impl Family {
             Self::Inet => 1,
             Self::Ipv4 => 2,
             Self::Ipv6 => 10,
+            Self::Netdev => 5,
         }
     }
 }

@@ -20,6 +20,9 @@ impl fmt::Display for Applying<'_> {
             Step::CreateLink(new) => {
                 write!(f, "create the {} {} on link {} of the node", name_of(&new.kind), new.name, new.master)
             }
+            Step::FrameFilter(firewall) => {
+                write!(f, "install the nf_tables table of the frames of {}", firewall.interface)
+            }
             Step::AddAddress(net) => write!(f, "add the address {net} to the new link"),
             Step::SetUp => write!(f, "set the new link up"),
             Step::AddRoute(route) => write!(f, "add the route {route}"),
@@ -30,7 +33,7 @@ impl fmt::Display for Applying<'_> {
             Step::DeleteRule(rule) => write!(f, "delete the rule {rule}"),
             Step::SetDown { name, .. } => write!(f, "set the link {name} down"),
             Step::DeleteLink { name, .. } => write!(f, "delete the link {name}"),
-            Step::DeleteFirewall { interface } => write!(f, "delete the nf_tables table of {interface}"),
+            Step::DeleteFirewall { interface, .. } => write!(f, "delete the nf_tables table of {interface}"),
         }
     }
 }
@@ -43,6 +46,9 @@ impl fmt::Display for RollingBack<'_> {
                 write!(f, "reset {} to {}", name.join("."), before.as_deref().unwrap_or("its previous value"))
             }
             Step::CreateLink(new) => write!(f, "delete the link {}", new.name),
+            Step::FrameFilter(firewall) => {
+                write!(f, "delete the nf_tables table of the frames of {}", firewall.interface)
+            }
             Step::AddAddress(net) => write!(f, "remove the address {net} from the new link"),
             Step::SetUp => write!(f, "set the new link down"),
             Step::AddRoute(route) | Step::AppendRoute(route) => write!(f, "delete the route {route}"),
@@ -52,7 +58,9 @@ impl fmt::Display for RollingBack<'_> {
             Step::DeleteRule(rule) => write!(f, "add the rule {rule} again"),
             Step::SetDown { name, .. } => write!(f, "set the link {name} up"),
             Step::DeleteLink { name, .. } => write!(f, "recreate the link {name}"),
-            Step::DeleteFirewall { interface } => write!(f, "recreate the nf_tables table of {interface}"),
+            Step::DeleteFirewall { interface, .. } => {
+                write!(f, "recreate the nf_tables table of {interface}")
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use super::description::{Applying, RollingBack};
 use super::{Kernel, link, sysctl};
 use crate::cni::{self, ToCni};
 use crate::names;
-use crate::nftables;
+use crate::nftables::{self, Family};
 use crate::plan::Step;
 use crate::plan::route::MAIN;
 use crate::plan::sysctl::is_ipv6_forwarding;
@@ -29,7 +29,9 @@ pub struct Linux<'a> {
     pod: &'a mut Sockets,
     host: Option<(&'a mut Socket, &'a Namespace)>,
     link: Option<Link>,
-    /// Steps that found nothing to delete, so that their rollback adds nothing.
+    /// Whether [`Step::FrameFilter`] was installed.
+    filters_frames: bool,
+    /// Steps that changed nothing, so that their rollback adds nothing.
     skipped: Vec<Step>,
     /// Routes that were deleted and not added again, in their original order.
     deleted: Vec<Route>,
@@ -41,7 +43,15 @@ impl<'a> Linux<'a> {
     /// For steps in the namespace in which `pod` was opened.
     #[must_use]
     pub fn new(pod: &'a mut Sockets) -> Self {
-        Self { pod, host: None, link: None, skipped: Vec::new(), deleted: Vec::new(), order: None }
+        Self {
+            pod,
+            host: None,
+            link: None,
+            filters_frames: false,
+            skipped: Vec::new(),
+            deleted: Vec::new(),
+            order: None,
+        }
     }
 
     /// Adds what creating links needs: `host`, a socket of the node, and `namespace`, the pod's.
@@ -55,6 +65,20 @@ impl<'a> Linux<'a> {
     #[must_use]
     pub fn link(&self) -> Option<&Link> {
         self.link.as_ref()
+    }
+
+    /// Whether the kernel has the hook that [`Step::FrameFilter`] needs. False without such a step.
+    #[must_use]
+    pub fn filters_frames(&self) -> bool {
+        self.filters_frames
+    }
+
+    /// The fingerprint of the table of the attachment `interface`.
+    ///
+    /// # Errors
+    /// Code 100, with the kernel's message.
+    pub fn fingerprint(&mut self, interface: &str) -> Result<Option<String>, cni::Error> {
+        nftables::fingerprint(&mut self.pod.netfilter, &names::table(interface))
     }
 
     /// Index of the new link.
@@ -183,8 +207,21 @@ impl Kernel for Linux<'_> {
             Step::Firewall(firewall) => {
                 return nftables::install(&mut self.pod.netfilter, &firewall.ruleset());
             }
-            Step::DeleteFirewall { interface } => {
-                return nftables::delete(&mut self.pod.netfilter, &names::table(interface));
+            Step::FrameFilter(firewall) => {
+                let installed = match firewall.frames() {
+                    Some(frames) => nftables::install_if_supported(&mut self.pod.netfilter, &frames)?,
+                    None => false,
+                };
+                self.filters_frames = installed;
+                self.remember_skipped(step, installed);
+                return Ok(());
+            }
+            Step::DeleteFirewall { interface, frames } => {
+                let table = names::table(interface);
+                if *frames {
+                    nftables::delete(&mut self.pod.netfilter, Family::Netdev, &table)?;
+                }
+                return nftables::delete(&mut self.pod.netfilter, Family::Inet, &table);
             }
             Step::Sysctl { name, value, before } => self.write(name, value, before.as_deref()),
             Step::CreateLink(link) => self.create(link),
@@ -245,7 +282,12 @@ impl Kernel for Linux<'_> {
         let new = self.new_link();
         let reply = match step {
             Step::Firewall(firewall) => {
-                return nftables::delete(&mut self.pod.netfilter, &names::table(&firewall.interface));
+                let table = names::table(&firewall.interface);
+                return nftables::delete(&mut self.pod.netfilter, Family::Inet, &table);
+            }
+            Step::FrameFilter(firewall) => {
+                let table = names::table(&firewall.interface);
+                return nftables::delete(&mut self.pod.netfilter, Family::Netdev, &table);
             }
             Step::Sysctl { name, value, before: Some(before) } => self.write(name, before, Some(value)),
             Step::Sysctl { before: None, .. } => Ok(()),

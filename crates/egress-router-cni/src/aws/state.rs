@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni;
 
-/// The Elastic IP of one attachment. It contains no secret.
+/// The Elastic IP of one attachment. It contains no secret. Fields of a later version are ignored: after a downgrade, DEL must release it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct State {
     /// `i-…`: the instance of this record. A copied disk must not cause requests for another instance.
     pub instance: String,
@@ -31,17 +31,19 @@ pub struct State {
 
 /// The stage of the operation. Its own request may have taken effect; all earlier ones have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "stage", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "stage")]
 pub enum Stage {
     /// The private address is being assigned.
     Assigning,
-    /// It is assigned, and the Elastic IP is being associated with it.
-    Associating,
     /// Complete.
     Associated {
         /// `eipassoc-…`: the ID of this association, so that a later association of another node is never removed.
         association: String,
     },
+    /// It is assigned, and the Elastic IP is being associated with it. Also any stage of a later version: in this stage the current
+    /// association is read from EC2 before it is removed.
+    #[serde(other)]
+    Associating,
 }
 
 /// Storage of the state.
@@ -88,6 +90,24 @@ mod tests {
             };
             let text = serde_json::to_string(&state).unwrap();
             assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state, "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_and_stages_of_a_later_version_are_ignored() {
+        for (stage, expected) in [
+            (
+                r#"{"stage": "associated", "association": "eipassoc-1", "at": 7}"#,
+                Stage::Associated { association: "eipassoc-1".into() },
+            ),
+            (r#"{"stage": "assigning", "attempt": 2}"#, Stage::Assigning),
+            (r#"{"stage": "verifying", "since": 7}"#, Stage::Associating),
+        ] {
+            let text = format!(
+                r#"{{"instance": "i-1", "interface": "eni-1", "mac": [2, 0, 0, 0, 0, 1], "public": "203.0.113.9", "tags": {{"a": "b"}},
+                    "allocation": "eipalloc-1", "private": "10.0.0.77/24", "gateway": "10.0.0.1", "stage": {stage}}}"#
+            );
+            assert_eq!(serde_json::from_str::<State>(&text).unwrap().stage, expected, "{text}");
         }
     }
 }

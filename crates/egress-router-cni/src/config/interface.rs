@@ -41,40 +41,50 @@ impl InterfaceType {
     }
 }
 
+/// The kinds by their modes' names. The first of a type is its default.
+const MODES: [(&str, Kind); 7] = [
+    ("bridge", Kind::Macvlan(MacvlanMode::Bridge)),
+    ("private", Kind::Macvlan(MacvlanMode::Private)),
+    ("vepa", Kind::Macvlan(MacvlanMode::Vepa)),
+    ("passthru", Kind::Macvlan(MacvlanMode::Passthru)),
+    ("l2", Kind::Ipvlan(IpvlanMode::L2)),
+    ("l3", Kind::Ipvlan(IpvlanMode::L3)),
+    ("l3s", Kind::Ipvlan(IpvlanMode::L3s)),
+];
+
+/// The name of a kind's mode. No two kinds have the same.
+#[must_use]
+pub fn mode_name(kind: Kind) -> &'static str {
+    MODES.into_iter().find(|(_, other)| *other == kind).map_or("", |(name, _)| name)
+}
+
+/// The kind whose mode has this name.
+#[must_use]
+pub fn kind_named(mode: &str) -> Option<Kind> {
+    MODES.into_iter().find(|(name, _)| *name == mode).map(|(_, kind)| kind)
+}
+
 /// Combines `interfaceType` and `interfaceArgs.mode`; without a mode, the type's default.
 ///
 /// # Errors
 ///
 /// Code 7, with the modes of the type.
 pub fn kind(interface_type: InterfaceType, mode: Option<&str>) -> Result<Kind, Error> {
-    let macvlan = [
-        ("bridge", MacvlanMode::Bridge),
-        ("private", MacvlanMode::Private),
-        ("vepa", MacvlanMode::Vepa),
-        ("passthru", MacvlanMode::Passthru),
-    ];
-    let ipvlan = [("l2", IpvlanMode::L2), ("l3", IpvlanMode::L3), ("l3s", IpvlanMode::L3s)];
-    // A VPC delivers to known addresses through its gateway; an ipvlan in l3 uses no gateway.
-    let aws = [("l2", IpvlanMode::L2)];
-    match interface_type {
-        InterfaceType::Macvlan => named(interface_type, mode, &macvlan).map(Kind::Macvlan),
-        InterfaceType::Ipvlan => named(interface_type, mode, &ipvlan).map(Kind::Ipvlan),
-        InterfaceType::AwsElasticIp => named(interface_type, mode, &aws).map(Kind::Ipvlan),
-    }
-}
-
-fn named<T: Copy + Default>(
-    interface_type: InterfaceType,
-    mode: Option<&str>,
-    modes: &[(&str, T)],
-) -> Result<T, Error> {
-    let Some(mode) = mode else { return Ok(T::default()) };
-    modes.iter().find(|(name, _)| *name == mode).map(|(_, mode)| *mode).ok_or_else(|| {
+    let of_type = |(_, kind): &(&str, Kind)| match interface_type {
+        InterfaceType::Macvlan => matches!(kind, Kind::Macvlan(_)),
+        InterfaceType::Ipvlan => matches!(kind, Kind::Ipvlan(_)),
+        // A VPC delivers to known addresses through its gateway; an ipvlan in l3 uses no gateway.
+        InterfaceType::AwsElasticIp => *kind == Kind::Ipvlan(IpvlanMode::L2),
+    };
+    let modes: Vec<(&str, Kind)> = MODES.into_iter().filter(of_type).collect();
+    let found = modes.iter().find(|(name, _)| mode.is_none_or(|mode| *name == mode));
+    found.map(|(_, kind)| *kind).ok_or_else(|| {
         let names: Vec<_> = modes.iter().map(|(name, _)| *name).collect();
         Error::new(
             Code::InvalidConfig,
             format!(
-                "interfaceArgs.mode is {mode:?}: for interfaceType {} it must be {}",
+                "interfaceArgs.mode is {:?}: for interfaceType {} it must be {}",
+                mode.unwrap_or_default(),
                 interface_type.as_str(),
                 names.join(", ")
             ),

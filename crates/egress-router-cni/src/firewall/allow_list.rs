@@ -50,7 +50,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     ruleset.chains.push(Chain::base("output", Kind::Filter, Hook::Output, FILTER, vec![leave]));
     // Connections older than the attachment were rerouted to the primary interface (reply_direction), but the output hook still
     // has the old oifname. In postrouting it is the final one: without a route there, they do not leave by the attachment.
-    if firewall.primary.is_some() {
+    if !firewall.primary.each().is_empty() {
         // The mark of any attachment, because connections that are older than two attachments have the mark of the first.
         let stood = |rule: Rule| rule.ct_mark(0, EGRESS_MARK_MASK).ct_mark_any(MARK_MASK);
         rules.insert(0, stood(Rule::new("connection of the primary interface")).accept());

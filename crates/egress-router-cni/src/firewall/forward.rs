@@ -12,29 +12,29 @@ pub(super) const FILTER: i32 = 0;
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let new = firewall.interface.as_str();
     let mut rules = Vec::new();
-    if let Some(primary) = firewall.primary.as_deref().filter(|_| redirect::any(firewall)) {
+    let primaries = if redirect::any(firewall) { firewall.primary.each() } else { Vec::new() };
+    for (family, primary) in &primaries {
         // Redirected by this attachment: the DNAT of another attachment or program must not use this one.
         let (mark, mask) = redirect::mark(firewall);
-        let forth = Rule::new("redirected").iifname(primary).oifname(new).original_direction();
-        let back =
-            Rule::new("replies to redirected connections").iifname(new).oifname(primary).reply_direction();
-        rules.extend([forth, back].map(|rule| rule.dnat_applied().ct_mark(mark, mask).accept()));
+        let forth = Rule::new("redirected").iifname(primary).oifname(new).only_family(*family);
+        let back = Rule::new("replies to redirected connections").iifname(new).oifname(primary);
+        let both = [forth.original_direction(), back.only_family(*family).reply_direction()];
+        rules.extend(both.map(|rule| rule.dnat_applied().ct_mark(mark, mask).accept()));
     }
     // Dropped silently from outside, so that the pod does not look like a router; rejected from inside, so that a client knows.
     rules.push(Rule::new("no forwarding from the attachment").iifname(new).drop());
     rules.push(Rule::new("only redirected traffic is forwarded").oifname(new).reject());
-    if let Some(primary) = firewall.primary.as_deref().filter(|_| redirect::any(firewall)) {
-        let Forwards { v4, v6 } = firewall.forwards;
-        if v4 || v6 {
-            // Redirected by another attachment, whose own forward chain has checked it.
-            rules.push(Rule::new("redirected by another attachment").dnat_applied().accept());
-            // Replies to connections that went the other way, since a local program enabled forwarding.
-            rules.push(
-                Rule::new("replies to forwarded connections").iifname(primary).reply_direction().accept(),
-            );
-        }
+    let Forwards { v4, v6 } = firewall.forwards;
+    if !primaries.is_empty() && (v4 || v6) {
+        // Redirected by another attachment, whose own forward chain has checked it.
+        rules.push(Rule::new("redirected by another attachment").dnat_applied().accept());
+        // Replies to connections that went the other way, since a local program enabled forwarding.
+        rules.extend(primaries.iter().map(|(family, primary)| {
+            let rule = Rule::new("replies to forwarded connections").iifname(primary).only_family(*family);
+            rule.reply_direction().accept()
+        }));
         // Dropped without an error, as the kernel does where forwarding is off.
-        if v4 {
+        if let (true, Some(primary)) = (v4, firewall.primary.of(false)) {
             rules.push(Rule::new("no other IPv4 forwarding").iifname(primary).family(false).drop());
         }
         if v6 {

@@ -65,25 +65,20 @@ pub(super) fn any(firewall: &Firewall) -> bool {
 }
 
 fn dnat(firewall: &Firewall) -> Vec<Rule> {
-    let Some(primary) = &firewall.primary else { return Vec::new() };
     let (mark, mask) = mark(firewall);
-    let by_port = redirects(firewall).map(|redirect| {
-        Rule::new("redirect")
-            .iifname(primary)
-            .family(redirect.to.is_ipv6())
+    let arriving =
+        |comment: &str, ipv6: bool| Some(Rule::new(comment).iifname(firewall.primary.of(ipv6)?).family(ipv6));
+    let by_port = redirects(firewall).filter_map(|redirect| {
+        let rule = arriving("redirect", redirect.to.is_ipv6())?
             .protocol(redirect.protocol.number())
             .to_port(redirect.port)
             .daddr_is_local()
-            .set_ct_mark(mark, mask)
-            .dnat(redirect.to, redirect.to_port)
+            .set_ct_mark(mark, mask);
+        Some(rule.dnat(redirect.to, redirect.to_port))
     });
-    let rest = fallbacks(firewall).map(|address| {
-        Rule::new("redirect all other ports")
-            .iifname(primary)
-            .family(address.is_ipv6())
-            .daddr_is_local()
-            .set_ct_mark(mark, mask)
-            .dnat(address, None)
+    let rest = fallbacks(firewall).filter_map(|address| {
+        let rule = arriving("redirect all other ports", address.is_ipv6())?.daddr_is_local();
+        Some(rule.set_ct_mark(mark, mask).dnat(address, None))
     });
     by_port.chain(rest).collect()
 }

@@ -20,7 +20,10 @@ const MANGLE: i32 = -150;
 
 /// Adds the chains, if the pod has a primary interface.
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
-    let Some(primary) = &firewall.primary else { return };
+    let primaries = firewall.primary.each();
+    if primaries.is_empty() {
+        return;
+    }
     let (mark, mask) = (firewall.mark, MARK_MASK);
     let replies = Rule::new("reply direction to the primary interface")
         .reply_direction()
@@ -28,17 +31,12 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
         .set_mark(mark, mask);
     // Every packet, not only the first: the mark of a deleted attachment is replaced by ours. Of several attachments the chain of
     // the oldest runs last and decides, whichever others are added or deleted.
-    let remember = Rule::new("original direction from the primary interface")
-        .iifname(primary)
-        .original_direction()
-        .set_ct_mark(mark, mask);
-    ruleset.chains.push(Chain::base(
-        "prerouting_mark",
-        Kind::Filter,
-        Hook::Prerouting,
-        MANGLE,
-        vec![remember, replies],
-    ));
+    let remember = primaries.into_iter().map(|(family, primary)| {
+        let rule = Rule::new("original direction from the primary interface").iifname(primary);
+        rule.only_family(family).original_direction().set_ct_mark(mark, mask)
+    });
+    let arriving = remember.chain([replies]).collect();
+    ruleset.chains.push(Chain::base("prerouting_mark", Kind::Filter, Hook::Prerouting, MANGLE, arriving));
     // Locally generated packets, in a route chain, which reroutes them. In either direction: of older connections, conntrack
     // may take the pod for the originator.
     let mut made: Vec<_> = [false, true].into_iter().filter_map(|ipv6| before(firewall, ipv6)).collect();

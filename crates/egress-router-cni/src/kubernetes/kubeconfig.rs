@@ -1,4 +1,5 @@
-//! The supported part of a kubeconfig: one server, one certificate authority, a token or a client certificate.
+//! The supported part of a kubeconfig in JSON, as `egress-router install` writes it: one server, one certificate authority, a token or a
+//! client certificate.
 //!
 //! Source: client-go's `clientcmd/api/v1` types. Options that start a program, use a proxy or impersonate are refused by
 //! name.
@@ -14,7 +15,6 @@ use serde::Deserialize;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, PrivateKey, parse_pem};
 
-use super::yaml;
 use crate::cni::{Code, Error};
 
 /// Server and credentials. It has no `Debug`, because it contains the token and the key.
@@ -169,7 +169,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// Code 5: the file, or a file that it names, cannot be read. Code 6: it is not YAML of this structure. Code 7: a value is missing,
+    /// Code 5: the file, or a file that it names, cannot be read. Code 6: it is not JSON of this structure. Code 7: a value is missing,
     /// contradictory or not supported. No message contains tokens or keys.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = bounded(path)
@@ -184,10 +184,16 @@ impl Access {
     /// As [`Self::read`].
     pub fn parse(text: &[u8], path: &Path) -> Result<Self, Error> {
         let at = At(path);
-        let text = std::str::from_utf8(text).map_err(|_| at.error(Code::Decode, "it is not UTF-8"))?;
-        let file = Kubeconfig::parse(text).map_err(|line| {
-            let place = line.map_or_else(String::new, |line| format!(" (line {line})"));
-            at.error(Code::Decode, format_args!("it is not a kubeconfig as kubectl writes it{place}"))
+        // Only the position of the error, because its message could quote a token.
+        let file: Kubeconfig = serde_json::from_slice(text).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            at.error(
+                Code::Decode,
+                format_args!(
+                    "it is not a kubeconfig in JSON, at line {line}, column {column}: write it with \
+                     `kubectl config view --raw --minify -o json`"
+                ),
+            )
         })?;
         let (cluster, user) = file.current(&at)?;
         cluster.supported(&at)?;
@@ -222,15 +228,6 @@ impl Access {
 }
 
 impl Kubeconfig {
-    /// YAML or JSON. The error is only the line, because a longer message could quote a token.
-    fn parse(text: &str) -> Result<Self, Option<usize>> {
-        let value = match serde_json::from_str(text) {
-            Ok(value) => value,
-            Err(_) => yaml::parse(text).map_err(|unknown| Some(unknown.line))?,
-        };
-        Self::deserialize(value).map_err(|_| None)
-    }
-
     fn current(self, at: &At<'_>) -> Result<(Cluster, User), Error> {
         let desired = self.current_context.filter(|name| !name.is_empty());
         let desired = desired.ok_or_else(|| at.invalid("current-context is missing"))?;

@@ -13,6 +13,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsa
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
 
 use super::config_map;
 use super::request::{self, Response};
@@ -48,6 +49,8 @@ enum Reaction {
     CutOff,
     /// Nothing, until the client disconnects.
     NoReply,
+    /// Status 401, after the token in this file was renewed.
+    Renews(PathBuf),
 }
 
 struct Server {
@@ -100,8 +103,15 @@ impl Server {
                 }
                 seen.lock().unwrap().push(request);
                 let stream = stream.get_mut();
+                if let Reaction::Renews(token) = &reaction {
+                    std::fs::write(token, "new").unwrap();
+                }
                 match reaction {
-                    Reaction::Response(status, body) => {
+                    Reaction::Response(..) | Reaction::Renews(_) => {
+                        let (status, body) = match reaction {
+                            Reaction::Response(status, body) => (status, body),
+                            _ => (401, "{}"),
+                        };
                         let length = body.len();
                         let _ = write!(
                             stream,
@@ -134,19 +144,23 @@ impl Server {
     }
 
     /// A kubeconfig with this server and `more` of cluster and user.
-    fn kubeconfig(&self, cluster: &str, user: &str) -> PathBuf {
+    fn kubeconfig(&self, cluster: Value, user: Value) -> PathBuf {
         let (host, port) = (self.host, self.port);
-        let text = format!(
-            "current-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
-             clusters: [{{name: a, cluster: {{server: 'https://{host}:{port}', {cluster}}}}}]\nusers: [{{name: a, user: {{{user}}}}}]\n"
-        );
+        let mut cluster = cluster;
+        cluster["server"] = format!("https://{host}:{port}").into();
+        let text = json!({
+            "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": cluster}],
+            "users": [{"name": "a", "user": user}],
+        });
         let path = self.directory.path().join("kubeconfig");
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, text.to_string()).unwrap();
         path
     }
 
-    fn trusted(&self) -> String {
-        format!("certificate-authority-data: {}", STANDARD.encode(self.authority.pem()))
+    fn trusted(&self) -> Value {
+        json!({"certificate-authority-data": STANDARD.encode(self.authority.pem())})
     }
 
     fn read(&self) -> Result<std::collections::BTreeMap<String, String>, Error> {
@@ -154,7 +168,7 @@ impl Server {
     }
 
     fn read_within(&self, deadline: Duration) -> Result<std::collections::BTreeMap<String, String>, Error> {
-        let path = self.kubeconfig(&self.trusted(), &format!("token: {TOKEN}"));
+        let path = self.kubeconfig(self.trusted(), json!({"token": TOKEN}));
         let result = config_map(&path, "web", "addresses", deadline);
         if let Err(error) = &result {
             assert!(!format!("{error} {error:?}").contains(TOKEN));
@@ -194,7 +208,8 @@ fn with_a_client_certificate() {
     let (certificate, key) = signed(&server.authority, "node");
     std::fs::write(server.directory.path().join("node.pem"), certificate.pem()).unwrap();
     std::fs::write(server.directory.path().join("node.key"), key.serialize_pem()).unwrap();
-    let path = server.kubeconfig(&server.trusted(), "client-certificate: node.pem, client-key: node.key");
+    let path = server
+        .kubeconfig(server.trusted(), json!({"client-certificate": "node.pem", "client-key": "node.key"}));
     assert!(config_map(&path, "web", "addresses", Duration::from_secs(20)).is_ok());
 }
 
@@ -214,21 +229,22 @@ fn over_ipv6() {
 fn a_certificate_with_another_name_is_refused() {
     let server = Server::start("127.0.0.1", "api.test", false, vec![Reaction::Response(200, FOUND)]);
     assert_eq!(server.read().unwrap_err().code, Code::Kubernetes);
-    let cluster = format!("{}, tls-server-name: api.test", server.trusted());
-    let path = server.kubeconfig(&cluster, "token: a");
+    let mut cluster = server.trusted();
+    cluster["tls-server-name"] = "api.test".into();
+    let path = server.kubeconfig(cluster, json!({"token": "a"}));
     assert!(config_map(&path, "web", "addresses", Duration::from_secs(20)).is_ok());
 }
 
 #[test]
 fn another_authority_is_not_trusted_unless_configured() {
     let server = Server::plain(vec![Reaction::Response(200, FOUND)]);
-    let cluster = format!("certificate-authority-data: {}", STANDARD.encode(authority().pem()));
-    let path = server.kubeconfig(&cluster, &format!("token: {TOKEN}"));
+    let cluster = json!({"certificate-authority-data": STANDARD.encode(authority().pem())});
+    let path = server.kubeconfig(cluster, json!({"token": TOKEN}));
     let error = config_map(&path, "web", "addresses", Duration::from_secs(20)).unwrap_err();
     assert_eq!(error.code, Code::Kubernetes, "{error}");
     assert!(error.message.contains("not trusted"), "{error}");
     assert!(server.requests.lock().unwrap().is_empty(), "the token was sent");
-    let path = server.kubeconfig("insecure-skip-tls-verify: true", "token: a");
+    let path = server.kubeconfig(json!({"insecure-skip-tls-verify": true}), json!({"token": "a"}));
     assert!(config_map(&path, "web", "addresses", Duration::from_secs(20)).is_ok());
 }
 
@@ -237,6 +253,39 @@ fn a_slow_server_ends_at_the_deadline() {
     let server = Server::plain(vec![Reaction::NoReply]);
     let error = server.read_within(Duration::from_millis(400)).unwrap_err();
     assert_eq!(error.code, Code::TryAgain, "{error}");
+}
+
+/// Of several connections to a load balancer, one may lead nowhere.
+#[test]
+fn a_connection_without_a_reply_does_not_use_the_whole_deadline() {
+    let server = Server::plain(vec![Reaction::NoReply, Reaction::Response(200, FOUND)]);
+    assert!(server.read_within(Duration::from_secs(20)).is_ok());
+    assert_eq!(server.requests.lock().unwrap().len(), 2);
+}
+
+/// The installer renews the token; a call may have read the old one.
+#[test]
+fn after_a_refused_token_the_kubeconfig_is_read_once_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "old").unwrap();
+    let server = Server::plain(vec![Reaction::Renews(token.clone()), Reaction::Response(200, FOUND)]);
+    let path = server.kubeconfig(server.trusted(), json!({"tokenFile": token}));
+    assert!(config_map(&path, "web", "addresses", Duration::from_secs(20)).is_ok());
+    let requests = server.requests.lock().unwrap();
+    for (request, token) in requests.iter().zip(["old", "new"]) {
+        assert!(request.to_ascii_lowercase().contains(&format!("bearer {token}\r\n")), "{requests:?}");
+    }
+    assert_eq!(requests.len(), 2);
+}
+
+#[test]
+fn a_token_that_stays_refused_has_code_11() {
+    let server = Server::plain(vec![Reaction::Response(401, "Unauthorized")]);
+    let error = server.read().unwrap_err();
+    assert_eq!(error.code, Code::TryAgain, "{error}");
+    assert!(error.message.contains("does not accept the token"), "{error}");
+    assert_eq!(server.requests.lock().unwrap().len(), 2);
 }
 
 #[test]
@@ -265,10 +314,10 @@ fn a_permanent_temporary_failure_has_code_11_and_the_servers_message() {
 #[test]
 fn an_unreachable_server_has_code_11() {
     let server = Server::plain(vec![Reaction::Response(200, FOUND)]);
-    let path = server.kubeconfig(&server.trusted(), "token: a");
+    let path = server.kubeconfig(server.trusted(), json!({"token": "a"}));
     let text = std::fs::read_to_string(&path).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    std::fs::write(&path, text.replace(&format!(":{}'", server.port), &format!(":{free}'"))).unwrap();
+    std::fs::write(&path, text.replace(&format!(":{}\"", server.port), &format!(":{free}\""))).unwrap();
     let error = config_map(&path, "web", "addresses", Duration::from_millis(300)).unwrap_err();
     assert_eq!(error.code, Code::TryAgain, "{error}");
 }
@@ -284,9 +333,6 @@ fn refusals_name_what_is_missing() {
     let error = refused(403, "{}");
     assert_eq!(error.code, Code::Kubernetes);
     assert!(error.message.contains("\"get\" on configmaps in the namespace web"), "{error}");
-    let error = refused(401, "Unauthorized");
-    assert_eq!(error.code, Code::Kubernetes);
-    assert!(error.message.contains("does not accept the token"), "{error}");
     assert_eq!(refused(302, "").code, Code::Kubernetes);
     assert_eq!(refused(200, r#"{"kind": "Pod"}"#).code, Code::Kubernetes);
     assert_eq!(refused(200, "[]").code, Code::Kubernetes);

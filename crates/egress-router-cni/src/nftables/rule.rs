@@ -14,6 +14,8 @@ use super::set::Set;
 pub const ICMP: u8 = 1;
 /// IPPROTO_TCP.
 const TCP: u8 = 6;
+/// Length of an Ethernet header, ETH_HLEN.
+const ETHERNET: u32 = 14;
 /// The first register, which all values are loaded to.
 const R: Register = Register::FIRST;
 /// IPPROTO_ICMPV6.
@@ -65,6 +67,15 @@ impl Rule {
     #[must_use]
     pub fn family(self, ipv6: bool) -> Self {
         self.equals(meta(Meta::Family), [family(ipv6).number()])
+    }
+
+    /// Of this family, if there is one.
+    #[must_use]
+    pub fn only_family(self, ipv6: Option<bool>) -> Self {
+        match ipv6 {
+            Some(ipv6) => self.family(ipv6),
+            None => self,
+        }
     }
 
     /// Of this transport protocol (IPPROTO_*).
@@ -147,6 +158,28 @@ impl Rule {
     pub fn to(self, address: IpAddr) -> Self {
         let ipv6 = address.is_ipv6();
         self.family(ipv6).equals(destination(ipv6), octets(address))
+    }
+
+    /// Made by the kernel's IP stack, which gives each packet a route. Frames of packet sockets have none.
+    #[must_use]
+    pub fn routed(self) -> Self {
+        self.with([meta(Meta::RouteClass), compare(Comparison::GreaterOrEqual, 0_u32.to_ne_bytes())])
+    }
+
+    /// An Ethernet frame of this type (ETH_P_*) with `value` at `offset` behind its header. A program may claim another type and another
+    /// position of the next header for a frame that it makes, so both are read from the frame.
+    #[must_use]
+    pub fn frame(self, ether_type: u16, offset: u32, value: impl Into<Vec<u8>>) -> Self {
+        let value = value.into();
+        let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        self.equals(payload(Header::Link, 12, 2), ether_type.to_be_bytes())
+            .equals(payload(Header::Link, ETHERNET + offset, length), value)
+    }
+
+    /// Of such a frame: the value at `offset` is in `set`.
+    #[must_use]
+    pub fn frame_in(self, offset: u32, set: &Set) -> Self {
+        self.with([payload(Header::Link, ETHERNET + offset, set.key.length()), in_set(set)])
     }
 
     /// To an address in `set`.
@@ -278,7 +311,7 @@ fn nat(kind: Nat, address: IpAddr, port: bool) -> Expression {
     Expression::Nat { kind, family, address: Some(R), port, last_port: None, flags: 0 }
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),

@@ -1,4 +1,4 @@
-//! A complete table of family inet, and the messages that create it.
+//! A complete table, and the messages that create it.
 
 use std::fmt;
 
@@ -12,8 +12,10 @@ use super::set::Set;
 /// A table with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruleset {
-    /// The table's name, unique in its namespace.
+    /// The table's name, unique in its family and namespace.
     pub table: String,
+    /// Of a table of family netdev: the device of its base chains, which must exist. None: the family is inet.
+    pub device: Option<String>,
     /// Rules name them.
     pub sets: Vec<Set>,
     /// In any order: all are created before the first rule.
@@ -53,9 +55,11 @@ pub enum Kind {
     Nat,
 }
 
-/// NF_INET_*.
+/// NF_INET_*, NF_NETDEV_*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
+    /// Egress, of family netdev: each frame that a device sends, whichever program made it.
+    Egress,
     /// Prerouting.
     Prerouting,
     /// Forward.
@@ -84,6 +88,7 @@ impl Hook {
     pub fn number(self) -> u32 {
         match self {
             Self::Prerouting => 0,
+            Self::Egress => 1,
             Self::Forward => 2,
             Self::Output => 3,
             Self::Postrouting => 4,
@@ -137,10 +142,10 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// A message of nf_tables about a table of family inet; `kind` is NFT_MSG_*.
+/// A message of nf_tables about a table of `family`; `kind` is NFT_MSG_*.
 #[must_use]
-pub fn message(kind: u16, flags: u16) -> Message {
-    nftables::message(Family::Inet, kind, flags)
+pub fn message(family: Family, kind: u16, flags: u16) -> Message {
+    nftables::message(family, kind, flags)
 }
 
 impl Ruleset {
@@ -162,9 +167,15 @@ impl Ruleset {
         messages
     }
 
+    /// The table's family.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        if self.device.is_some() { Family::Netdev } else { Family::Inet }
+    }
+
     /// NFT_MSG_NEWTABLE.
     fn new_table(&self) -> Message {
-        let mut message = message(0, FLAG_CREATE | FLAG_EXCLUSIVE);
+        let mut message = message(self.family(), 0, FLAG_CREATE | FLAG_EXCLUSIVE);
         // NFTA_TABLE_NAME, NFTA_TABLE_FLAGS.
         message.string(1, &self.table).be32(2, 0);
         message
@@ -174,14 +185,17 @@ impl Ruleset {
     fn new_chain(&self, chain: &Chain) -> Message {
         /// NF_ACCEPT.
         const ACCEPT: u32 = 1;
-        let mut message = message(3, FLAG_CREATE);
+        let mut message = message(self.family(), 3, FLAG_CREATE);
         // NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME.
         message.string(1, &self.table).string(3, chain.name);
         if let Some(base) = chain.base {
-            // NFTA_CHAIN_HOOK (NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY), NFTA_CHAIN_POLICY, NFTA_CHAIN_TYPE.
+            // NFTA_CHAIN_HOOK (NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY, NFTA_HOOK_DEV), NFTA_CHAIN_POLICY, NFTA_CHAIN_TYPE.
             message
                 .nest(4, |message| {
                     message.be32(1, base.hook.number()).be32(2, base.priority.cast_unsigned());
+                    if let Some(device) = &self.device {
+                        message.string(3, device);
+                    }
                 })
                 .be32(5, ACCEPT)
                 .string(7, base.kind.name());
@@ -191,7 +205,7 @@ impl Ruleset {
 
     /// NFT_MSG_NEWSET.
     fn new_set(&self, set: &Set, number: u32) -> Message {
-        let mut message = message(9, FLAG_CREATE);
+        let mut message = message(self.family(), 9, FLAG_CREATE);
         // NFTA_SET_TABLE, _NAME, _FLAGS, _KEY_TYPE, _KEY_LEN, _ID (required, though nothing refers to it).
         message.string(1, &self.table).string(2, set.name).be32(3, set.flags());
         message.be32(4, set.key.number()).be32(5, set.key.length()).be32(10, number);
@@ -207,7 +221,7 @@ impl Ruleset {
         let open = [&[1, 4][..], &1_u32.to_ne_bytes()].concat();
         let last = set.elements.last().filter(|last| set.interval && !last.end);
         set.elements.chunks(MAX_COUNT).map(move |elements| {
-            let mut message = message(12, FLAG_CREATE);
+            let mut message = message(self.family(), 12, FLAG_CREATE);
             // NFTA_SET_ELEM_LIST_TABLE, _SET, _ELEMENTS.
             message.string(1, &self.table).string(2, set.name).nest(3, |message| {
                 for element in elements {
@@ -231,7 +245,7 @@ impl Ruleset {
 
     /// NFT_MSG_NEWRULE.
     fn new_rule(&self, chain: &Chain, rule: &Rule) -> Message {
-        let mut message = message(6, FLAG_CREATE | FLAG_APPEND);
+        let mut message = message(self.family(), 6, FLAG_CREATE | FLAG_APPEND);
         // NFTA_RULE_TABLE, _CHAIN, _EXPRESSIONS, _USERDATA.
         message.string(1, &self.table).string(2, chain.name).nest(4, |message| {
             rule.expressions.iter().for_each(|expression| expression.write(message, &[]));

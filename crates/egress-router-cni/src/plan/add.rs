@@ -6,7 +6,7 @@ use common::netlink::link::NewLink;
 use common::netlink::route::{Device, Route};
 
 use crate::cni::{Code, Error};
-use crate::firewall::{Firewall, Forwards, RULES};
+use crate::firewall::{Firewall, Forwards, Primaries};
 use crate::names;
 use crate::observe::Pod;
 
@@ -62,7 +62,6 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
 
     let record = TableRecord {
         slot,
-        rules: RULES,
         order: others.values().map(|record| record.order).max().unwrap_or(0).saturating_add(1),
         primary: primaries.iter().map(|(family, primary)| (*family, recorded_primary(primary))).collect(),
         families: desired.families().collect(),
@@ -73,7 +72,9 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
     }
     .with_identity(&desired.identity);
 
-    let mut steps = vec![Step::Firewall(firewall(desired, &record))];
+    let firewall = firewall(desired, &record);
+    let frames = firewall.destinations.allowed.is_some().then(|| Step::FrameFilter(firewall.clone()));
+    let mut steps = vec![Step::Firewall(firewall)];
     steps.extend(pod_sysctls(pod, &changed));
     steps.push(Step::CreateLink(NewLink {
         name: name.clone(),
@@ -82,6 +83,7 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
         mtu: desired.mtu,
         mac: desired.mac,
     }));
+    steps.extend(frames);
     steps.extend(sysctl::of_link(pod, desired));
     steps.extend(desired.addresses.iter().map(|address| Step::AddAddress(*address)));
     steps.push(Step::SetUp);
@@ -123,18 +125,18 @@ pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
     let forwards = |name: Vec<String>| {
         record.sysctls.iter().any(|changed| changed.name == name && changed.original != changed.value)
     };
-    let primary = record.primary.get(&Family::V4);
+    let primary = |family: Family| record.primary.get(&family).map(|primary| primary.interface.clone());
+    let (v4, v6) = (primary(Family::V4), primary(Family::V6));
     Firewall {
         interface: desired.interface.clone(),
-        primary: record.primary_interface().map(str::to_owned),
         mark: names::mark(record.slot),
         addresses: desired.addresses.iter().map(ipnet::IpNet::addr).collect(),
         destinations: desired.destinations.clone(),
         forwards: Forwards {
-            v4: primary
-                .is_some_and(|primary| forwards(sysctl::conf(Family::V4, &primary.interface, "forwarding"))),
+            v4: v4.as_ref().is_some_and(|v4| forwards(sysctl::conf(Family::V4, v4, "forwarding"))),
             v6: forwards(sysctl::conf(Family::V6, "all", "forwarding")),
         },
+        primary: Primaries { v4, v6 },
         record: record.lines(),
     }
 }

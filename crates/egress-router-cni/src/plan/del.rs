@@ -32,7 +32,7 @@ pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
     // table is also the record, so it goes when nothing is left that another DEL would need it for.
     steps.extend(link.map(|link| Step::SetDown { index: link.index, name: link.name.clone() }));
     steps.extend(link.map(delete_link));
-    steps.push(Step::DeleteFirewall { interface: interface.to_owned() });
+    steps.push(delete_firewall(pod, interface));
     steps
 }
 
@@ -52,6 +52,12 @@ pub fn temporary(pod: &Pod) -> impl Iterator<Item = &Link> {
 #[must_use]
 pub fn delete_link(link: &Link) -> Step {
     Step::DeleteLink { index: link.index, name: link.name.clone() }
+}
+
+/// The step that deletes the tables of an attachment.
+#[must_use]
+pub fn delete_firewall(pod: &Pod, interface: &str) -> Step {
+    Step::DeleteFirewall { interface: interface.to_owned(), frames: pod.frame_filters.contains(interface) }
 }
 
 /// Whether the plugin creates links of this kind.

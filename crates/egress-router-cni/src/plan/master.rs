@@ -147,6 +147,7 @@ mod tests {
                 mac: None,
                 mtu: 1500,
                 up: true,
+                carrier: true,
                 loopback: *name == "lo",
                 parent: None,
                 alias: None,

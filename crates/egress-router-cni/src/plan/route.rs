@@ -1,10 +1,10 @@
 //! Routes and rules of an attachment: the egress table, the primary table, and the rules that select them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use common::netlink::route::{Device, Route};
 use common::netlink::rule::Rule;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::names;
 use crate::observe::Pod;
@@ -194,7 +194,10 @@ pub fn is_own_network(desired: &Desired, net: &IpNet) -> bool {
     net.prefix_len() < net.max_prefix_len() && desired.addresses.iter().any(|own| own.trunc() == net.trunc())
 }
 
-/// Routes to cluster, service and node networks through the primary interface that main needs. Existing ones are omitted, and so is the
+/// IPv4's link-local network (RFC 3927), in which a cluster has services of the node: NodeLocal DNS (169.254.20.10), a cloud's metadata.
+const LINK_LOCAL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16);
+
+/// Routes to cluster, service, link-local and node networks through the primary interface that main needs. Existing ones are omitted, and so is the
 /// attachment's own network: main has one route to it, and without that of the new link the gateway and all hosts in it would be
 /// unreachable.
 #[must_use]
@@ -202,7 +205,8 @@ pub fn kept(pod: &Pod, desired: &Desired, primary: &Primary, family: Family) -> 
     let Some(default) = primary.defaults.first() else { return Vec::new() };
     let nodes =
         desired.node_addresses.iter().filter(|address| !link_local(address)).map(|address| host(*address));
-    let desired_nets = desired.cluster_networks.iter().map(IpNet::trunc).chain(nodes);
+    let desired_nets =
+        desired.cluster_networks.iter().map(IpNet::trunc).chain([IpNet::V4(LINK_LOCAL)]).chain(nodes);
     let mut routes: Vec<Route> = Vec::new();
     for destination in desired_nets.filter(|net| Family::of_net(net) == family && net.prefix_len() != 0) {
         let route = Route {

@@ -33,6 +33,7 @@ pub(super) fn link(index: u32, name: &str, kind: &str) -> Link {
         mac: None,
         mtu: 1500,
         up: true,
+        carrier: true,
         loopback: name == "lo",
         parent: None,
         alias: None,
@@ -228,6 +229,9 @@ impl Simulated {
                     }
                 }
             }
+            Step::FrameFilter(firewall) => {
+                self.pod.frame_filters.insert(firewall.interface.clone());
+            }
             Step::AddAddress(net) => {
                 let link = self.made.ok_or("no new link")?;
                 self.pod.addresses.push(Address { link, net: *net, scope: 0, flags: 0 });
@@ -263,8 +267,11 @@ impl Simulated {
                 self.pod.routes.retain(|route| route.device != Some(Device::Index(*index)));
             }
             Step::DeleteLink { index, .. } => self.drop_link(*index),
-            Step::DeleteFirewall { interface } => {
+            Step::DeleteFirewall { interface, frames } => {
                 self.pod.attachments.remove(interface);
+                if *frames {
+                    self.pod.frame_filters.remove(interface);
+                }
             }
         }
         Ok(())
@@ -274,6 +281,9 @@ impl Simulated {
         match step {
             Step::Firewall(firewall) => {
                 self.pod.attachments.remove(&firewall.interface);
+            }
+            Step::FrameFilter(firewall) => {
+                self.pod.frame_filters.remove(&firewall.interface);
             }
             Step::Sysctl { name, before: Some(before), .. } => self.write(name, before)?,
             Step::CreateLink(_) => self.drop_link(self.made.ok_or("no new link")?),

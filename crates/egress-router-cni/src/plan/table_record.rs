@@ -34,8 +34,6 @@ pub struct TableRecord {
     pub network: String,
     /// See [`crate::names::SLOTS`].
     pub slot: u32,
-    /// [`crate::firewall::RULES`] of the build that created its table; 0 if unknown.
-    pub rules: u32,
     /// Greater than that of all earlier attachments of the pod: the newest has the greatest.
     pub order: u32,
     /// The primary interface, for each family that has one.
@@ -101,19 +99,10 @@ impl TableRecord {
         self
     }
 
-    /// The name of the primary interface, of the first family that has one.
-    #[must_use]
-    pub fn primary_interface(&self) -> Option<&str> {
-        self.primary.values().map(|primary| primary.interface.as_str()).next()
-    }
-
     /// Its lines.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("slot {} order {}", self.slot, self.order)];
-        if self.rules != 0 {
-            lines.push(format!("rules {}", self.rules));
-        }
         let names = [("container", &self.container_id), ("ifname", &self.ifname), ("network", &self.network)];
         let given = names.iter().filter(|(_, name)| !name.is_empty());
         lines.extend(given.map(|(key, name)| format!("{key} {name}")));
@@ -142,7 +131,6 @@ impl TableRecord {
                     record.slot = slot.parse().unwrap_or(0);
                     record.order = order.parse().unwrap_or(0);
                 }
-                ("rules", [rules]) => record.rules = rules.parse().unwrap_or(0),
                 ("container", _) => rest.clone_into(&mut record.container_id),
                 ("ifname", _) => rest.clone_into(&mut record.ifname),
                 ("network", _) => rest.clone_into(&mut record.network),

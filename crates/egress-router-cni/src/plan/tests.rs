@@ -42,7 +42,7 @@ fn has(simulated: &Simulated, table: u32, destination: &str, gateway: Option<&st
 fn the_record_comes_first_and_the_default_route_last() {
     let plan = add::add(&desired(1, BOTH), &pod().pod).unwrap();
     assert!(
-        matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.primary.as_deref() == Some("eth0"))
+        matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.primary == crate::firewall::Primaries::both("eth0"))
     );
     let tail: Vec<&Step> = plan.steps.iter().rev().take(2).collect();
     assert!(tail.iter().all(
@@ -87,7 +87,7 @@ fn routes_through_the_primary_interface_are_kept() {
     simulated.pod.routes.push(there("10.0.0.0/8", Some("10.244.1.1"), PRIMARY, None));
     let plan = add::add(&desired(1, &[Family::V4]), &simulated.pod).unwrap();
     let kept: Vec<String> = plan.primary_routes.iter().map(|route| route.destination.to_string()).collect();
-    assert_eq!(kept, ["192.168.1.2/32"]);
+    assert_eq!(kept, ["169.254.0.0/16", "192.168.1.2/32"]);
 }
 
 /// A flat LAN or a VPC: pods and the attachment are in the same network.
@@ -153,6 +153,56 @@ fn an_existing_interface_or_address_is_refused() {
     let mut desired = desired(2, BOTH);
     desired.addresses.push(net("10.244.1.5/16"));
     assert!(add::add(&desired, &simulated.pod).unwrap_err().message.contains("10.244.1.5/16"));
+}
+
+/// The interfaces that the rules of `chain` compare with.
+fn interfaces_of(plan: &Plan, chain: &str) -> Vec<String> {
+    let Some(Step::Firewall(firewall)) = plan.steps.first() else { panic!("the table comes first") };
+    let ruleset = firewall.ruleset();
+    let rules = ruleset.chains.iter().filter(|other| other.name == chain).flat_map(|chain| &chain.rules);
+    let compared = rules.flat_map(|rule| &rule.expressions).filter_map(|expression| match expression {
+        crate::nftables::Expression::Compare { value, .. } if value.len() == 16 => {
+            Some(String::from_utf8_lossy(value).trim_end_matches('\0').to_owned())
+        }
+        _ => None,
+    });
+    compared.collect()
+}
+
+#[test]
+fn each_family_has_its_own_primary_interface() {
+    let mut simulated = pod();
+    simulated.pod.links.push(link(3, "eth1", "veth"));
+    simulated.pod.addresses.push(Address { link: 3, net: net("fd45::5/64"), scope: 0, flags: 0 });
+    simulated.pod.routes.retain(|route| route.destination != net("::/0"));
+    simulated.pod.routes.push(there("fd45::/64", None, 3, Some(256)));
+    simulated.pod.routes.push(there("::/0", Some("fd45::1"), 3, Some(1024)));
+    let before = simulated.state();
+    let desired = redirecting(1, BOTH);
+    let plan = add::add(&desired, &simulated.pod).unwrap();
+    assert_eq!(interfaces_of(&plan, "prerouting_mark"), ["eth0", "eth1"]);
+    assert_eq!(interfaces_of(&plan, "prerouting_dnat"), ["eth0", "eth1"]);
+    simulated.add(&desired);
+    assert!(has(&simulated, crate::names::primary_table(1), "0.0.0.0/0", Some("10.244.1.1")));
+    assert!(has(&simulated, crate::names::primary_table(1), "::/0", Some("fd45::1")));
+    simulated.del("net1");
+    assert_eq!(simulated.state(), before);
+}
+
+/// NodeLocal DNS has 169.254.20.10, a metadata service 169.254.169.254.
+#[test]
+fn link_local_services_of_the_cluster_stay_on_the_primary_interface() {
+    let mut simulated = pod();
+    let mut with_none = desired(1, BOTH);
+    with_none.cluster_networks.clear();
+    simulated.add(&with_none);
+    assert!(has(&simulated, route::MAIN, "169.254.0.0/16", Some("10.244.1.1")));
+    // An attachment in this network reaches its own hosts.
+    let mut own = desired(2, BOTH);
+    own.addresses = vec![net("169.254.7.9/16")];
+    own.gateways = Gateways { v4: Some("169.254.7.1".parse().unwrap()), v6: None };
+    let plan = add::add(&own, &pod().pod).unwrap();
+    assert!(plan.primary_routes.iter().all(|route| route.destination != net("169.254.0.0/16")));
 }
 
 /// Multus deletes the default route of the other networks before this plugin runs.

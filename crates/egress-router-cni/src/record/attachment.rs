@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Folder, Owned, PodNetns};
 use crate::config::destinations::{Destinations, Protocol, Redirect};
-use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
+use crate::config::interface::{kind_named, mode_name};
 use crate::config::ip::Gateways;
 use crate::plan::{Desired, Identity};
 
@@ -25,7 +25,9 @@ pub struct Attachment {
     pub netns: PodNetns,
     /// The record in the table ([`crate::plan::table_record`]).
     pub table_record: Vec<String>,
-    kind: String,
+    /// The fingerprint of its table ([`crate::nftables::fingerprint`]).
+    #[serde(default)]
+    pub firewall: Option<String>,
     mode: String,
     master: u32,
     mtu: Option<u32>,
@@ -55,26 +57,18 @@ pub fn folder(run_directory: &Path) -> Folder {
     Folder::new(run_directory, "attachments", false)
 }
 
-const MODES: [(Kind, &str, &str); 7] = [
-    (Kind::Macvlan(MacvlanMode::Bridge), "macvlan", "bridge"),
-    (Kind::Macvlan(MacvlanMode::Private), "macvlan", "private"),
-    (Kind::Macvlan(MacvlanMode::Vepa), "macvlan", "vepa"),
-    (Kind::Macvlan(MacvlanMode::Passthru), "macvlan", "passthru"),
-    (Kind::Ipvlan(IpvlanMode::L2), "ipvlan", "l2"),
-    (Kind::Ipvlan(IpvlanMode::L3), "ipvlan", "l3"),
-    (Kind::Ipvlan(IpvlanMode::L3s), "ipvlan", "l3s"),
-];
-
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 impl Attachment {
     /// The record after ADD, with the created `link`.
     #[must_use]
-    pub fn new(desired: &Desired, link: &Link, netns: PodNetns, table_record: Vec<String>) -> Self {
-        let (kind, mode) = MODES
-            .into_iter()
-            .find(|(kind, ..)| *kind == desired.kind)
-            .map_or(("", ""), |(_, kind, mode)| (kind, mode));
+    pub fn new(
+        desired: &Desired,
+        link: &Link,
+        netns: PodNetns,
+        table_record: Vec<String>,
+        firewall: Option<String>,
+    ) -> Self {
         let Destinations { allowed, redirects, fallback_v4, fallback_v6 } = desired.destinations.clone();
         Self {
             container_id: desired.identity.container_id.clone(),
@@ -83,8 +77,8 @@ impl Attachment {
             network: desired.identity.network.clone(),
             netns,
             table_record,
-            kind: kind.to_owned(),
-            mode: mode.to_owned(),
+            firewall,
+            mode: mode_name(desired.kind).to_owned(),
             // A link that is created on a macvlan gets that one's master (macvlan_common_newlink in linux/drivers/net/macvlan.c).
             master: link.parent.unwrap_or(desired.master),
             mtu: Some(link.mtu),
@@ -112,22 +106,11 @@ impl Attachment {
         }
     }
 
-    /// Its mode, if an ipvlan of `kind` on this master would change it: all ipvlans of a master have the mode of the last
-    /// one (ipvlan_set_port_mode in linux/drivers/net/ipvlan/ipvlan_main.c).
-    #[must_use]
-    pub fn mode_at_risk(&self, master: u32, kind: Kind) -> Option<&str> {
-        let (_, ipvlan @ "ipvlan", mode) = MODES.into_iter().find(|(each, ..)| *each == kind)? else {
-            return None;
-        };
-        (self.kind == ipvlan && self.master == master && self.mode != mode).then_some(&self.mode)
-    }
-
     /// The desired state, with the actual hardware address and MTU; values that only ADD needs are empty. None if another version of the
     /// program has written an unknown format.
     #[must_use]
     pub fn desired(&self) -> Option<Desired> {
-        let (kind, ..) =
-            MODES.into_iter().find(|(_, kind, mode)| *kind == self.kind && *mode == self.mode)?;
+        let kind = kind_named(&self.mode)?;
         let redirects = self.redirects.iter().map(|(port, number, to, to_port)| {
             let protocol = PROTOCOLS.into_iter().find(|protocol| protocol.number() == *number)?;
             Some(Redirect { port: *port, protocol, to: *to, to_port: *to_port })
@@ -157,10 +140,11 @@ impl Attachment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
 
     #[test]
     fn a_stored_attachment_is_read_unchanged() {
-        for (kind, ..) in MODES {
+        for kind in [Kind::Macvlan(MacvlanMode::Passthru), Kind::Ipvlan(IpvlanMode::L3s)] {
             let desired = Desired {
                 identity: Identity { container_id: "c".into(), ifname: "eth0".into(), network: "n".into() },
                 interface: "egress0".into(),
@@ -196,22 +180,20 @@ mod tests {
                 mac: desired.mac,
                 mtu: 1400,
                 up: false,
+                carrier: false,
                 loopback: false,
                 parent: None,
                 alias: None,
             };
-            let record = Attachment::new(&desired, &link, netns, vec!["slot 1 order 1".into()]);
+            let record =
+                Attachment::new(&desired, &link, netns, vec!["slot 1 order 1".into()], Some("1ab".into()));
             let text = serde_json::to_vec(&record).unwrap();
             let read: Attachment = serde_json::from_slice(&text).unwrap();
             assert_eq!(read, record);
             assert_eq!(read.desired(), Some(desired.clone()));
-            let stacked = Attachment::new(&desired, &Link { parent: Some(3), ..link }, record.netns, vec![]);
+            let stacked =
+                Attachment::new(&desired, &Link { parent: Some(3), ..link }, record.netns, vec![], None);
             assert_eq!(stacked.desired().map(|desired| desired.master), Some(3));
-            let l3 = Kind::Ipvlan(IpvlanMode::L3);
-            let at_risk = matches!(kind, Kind::Ipvlan(_)) && kind != l3;
-            assert_eq!(read.mode_at_risk(4, l3).is_some(), at_risk, "{kind:?}");
-            assert_eq!(read.mode_at_risk(5, l3), None, "another master");
-            assert_eq!(read.mode_at_risk(4, Kind::Macvlan(MacvlanMode::Bridge)), None);
         }
     }
 }

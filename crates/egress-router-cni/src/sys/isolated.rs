@@ -51,6 +51,34 @@ pub fn advertise_router(link: u32) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Sends a frame by the link with index `link`, and claims that it is of `protocol` (ETH_P_*).
+///
+/// # Errors
+/// The kernel's.
+pub fn send_frame(link: u32, protocol: u16, frame: &[u8]) -> io::Result<()> {
+    // SAFETY: every pointer is that of a live value, with its own size; the descriptor is closed by its owner.
+    let sent = unsafe {
+        let number = super::checked(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0))?;
+        let socket = OwnedFd::from_raw_fd(number);
+        let mut to: libc::sockaddr_ll = std::mem::zeroed();
+        to.sll_family = libc::AF_PACKET as libc::sa_family_t;
+        to.sll_protocol = protocol.to_be();
+        to.sll_ifindex = i32::try_from(link).unwrap();
+        to.sll_halen = 6;
+        libc::sendto(
+            socket.as_raw_fd(),
+            frame.as_ptr().cast(),
+            frame.len(),
+            0,
+            (&raw const to).cast(),
+            length_of(&to),
+        )
+    };
+    // An egress hook that drops the frame is an error of the sender.
+    let error = io::Error::last_os_error();
+    if sent < 0 && error.raw_os_error() != Some(libc::ENOBUFS) { Err(error) } else { Ok(()) }
+}
+
 fn length_of<T>(value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(std::mem::size_of_val(value)).unwrap()
 }

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use crate::apply::{self, Linux};
 use crate::aws;
 use crate::cni::{Code, Error};
-use crate::config::interface::{InterfaceType, Kind};
+use crate::config::interface::{InterfaceType, IpvlanMode, Kind};
 use crate::config::ip::Ip;
 use crate::names;
 use crate::observe::Pod;
@@ -17,6 +17,7 @@ use crate::plan::table_record::TableRecord;
 use crate::plan::{self, Desired, Plan, Previous, Step};
 use crate::record::{Attachment, ElasticIp, attachment, elastic_ip};
 
+use super::ipvlan_mode::{self, Reservation};
 use super::namespaces::Namespaces;
 use super::resolve::{self, Master};
 use super::{Context, result};
@@ -34,8 +35,9 @@ pub fn add(context: &Context<'_>) -> Result<String, Error> {
     attachment.name(&pod);
     attachment.mac()?;
     let pod = attachment.remove_leftovers(pod)?;
-    attachment.acquire()?;
-    let made = attachment.plan(&pod).and_then(|(desired, plan)| {
+    let mac = attachment.find_aws_master()?;
+    attachment.reserve_mode()?;
+    let made = attachment.acquire(mac).and_then(|()| attachment.plan(&pod)).and_then(|(desired, plan)| {
         let link = attachment.make(&desired, &plan)?;
         Ok((desired, plan, link))
     });
@@ -47,7 +49,7 @@ pub fn add(context: &Context<'_>) -> Result<String, Error> {
             let result = result::result(&desired, previous, &link, netns, &plan.primary_routes, dns);
             Ok(result.to_json(context.network.version))
         }
-        Err(error) => Err(attachment.release_elastic_ip(error)),
+        Err(error) => Err(attachment.roll_back(error)),
     }
 }
 
@@ -62,6 +64,9 @@ pub fn dry_run(context: &Context<'_>) -> Result<String, Error> {
     if attachment.interface_type == InterfaceType::AwsElasticIp {
         let message = "--dry-run does not support aws-elastic-ip: the private address is not known before EC2 assigns it";
         return Err(Error::new(Code::InvalidConfig, message));
+    }
+    if let Some((master, mode, reservation)) = attachment.reservation() {
+        ipvlan_mode::check(&context.settings.run_directory, master, mode, &reservation)?;
     }
     let (_, plan) = attachment.plan(&pod)?;
     let steps = plan.steps.iter().map(|step| format!("{}\n", apply::Applying(step)));
@@ -124,7 +129,14 @@ impl<'a> AddCall<'a> {
             Error::new(Code::InvalidConfig, format!("the pod has an interface {} already", self.interface))
         };
         let Some(lines) = pod.attachments.get(&self.interface) else {
-            return if there { Err(taken()) } else { Ok(pod) };
+            return if there {
+                Err(taken())
+            } else if pod.frame_filters.contains(&self.interface) {
+                // Another program has deleted the table of family inet only.
+                self.clear(&[plan::del::delete_firewall(&pod, &self.interface)])
+            } else {
+                Ok(pod)
+            };
         };
         let table_record = TableRecord::parse(lines).unwrap_or_default();
         let identity = self.context.identity();
@@ -145,23 +157,48 @@ impl<'a> AddCall<'a> {
         self.namespaces.pod()
     }
 
-    /// For aws-elastic-ip: address, gateway and master come from EC2 and the metadata service. The master is validated before the Elastic IP
-    /// is moved from another pod.
-    fn acquire(&mut self) -> Result<(), Error> {
+    /// For aws-elastic-ip: the device of a network interface of the instance. It is validated before the Elastic IP is moved from another
+    /// pod. Returns its hardware address.
+    fn find_aws_master(&mut self) -> Result<Option<[u8; 6]>, Error> {
         if self.interface_type != InterfaceType::AwsElasticIp {
-            return Ok(());
+            return Ok(None);
         }
         let (context, kind) = (self.context, self.kind);
-        let Self { namespaces, interface, ip, .. } = self;
-        let deadline = Instant::now() + aws::TIMEOUT;
-        let (mac, master) = namespaces.on_node(|socket| {
+        let (mac, master) = self.namespaces.on_node(|socket| {
             let mac = match resolve::master_mac(context, socket)? {
                 Some(mac) => mac,
-                None => aws::primary(context.settings, deadline)?,
+                None => aws::primary(context.settings, Instant::now() + aws::TIMEOUT)?,
             };
             Ok((mac, resolve::master_of_aws(context, socket, mac, kind)?))
         })?;
-        check_ipvlan_mode(context, master.index, kind)?;
+        self.master = Some(master);
+        Ok(Some(mac))
+    }
+
+    /// For an ipvlan: its master, and the mode that it needs there.
+    fn reservation(&self) -> Option<(u32, IpvlanMode, Reservation)> {
+        let (Kind::Ipvlan(mode), Some(master)) = (self.kind, &self.master) else { return None };
+        let reservation = Reservation {
+            container_id: self.context.call.container_id.clone(),
+            interface: self.interface.clone(),
+            netns: self.namespaces.netns.clone(),
+        };
+        Some((master.port, mode, reservation))
+    }
+
+    fn reserve_mode(&self) -> Result<(), Error> {
+        let Some((master, mode, reservation)) = self.reservation() else { return Ok(()) };
+        ipvlan_mode::reserve(&self.context.settings.run_directory, master, mode, &reservation)
+    }
+
+    /// For aws-elastic-ip: address and gateway come from EC2. `mac` is the master's.
+    fn acquire(&mut self, mac: Option<[u8; 6]>) -> Result<(), Error> {
+        if self.interface_type != InterfaceType::AwsElasticIp {
+            return Ok(());
+        }
+        let context = self.context;
+        let Self { namespaces, interface, ip, .. } = self;
+        let deadline = Instant::now() + aws::TIMEOUT;
         let (identity, netns) = (context.identity(), namespaces.netns.clone());
         let folder = elastic_ip::folder(&context.settings.state_directory);
         release_orphaned_elastic_ips(context, namespaces, &folder)?;
@@ -171,7 +208,7 @@ impl<'a> AddCall<'a> {
         let acquired = namespaces.on_node(|_| {
             let request = aws::Request {
                 addresses: &ip.addresses,
-                master: Some(mac),
+                master: mac,
                 before: before.as_ref().map(|record| &record.state),
             };
             aws::acquire(request, context.settings, &mut journal, deadline)
@@ -179,7 +216,6 @@ impl<'a> AddCall<'a> {
         context.log.verbose(format_args!("{} is associated with {}", acquired.public, acquired.address));
         ip.addresses = vec![IpNet::V4(acquired.address)];
         ip.gateways.v4.get_or_insert(acquired.gateway);
-        self.master = Some(master);
         self.acquired = true;
         Ok(())
     }
@@ -188,7 +224,6 @@ impl<'a> AddCall<'a> {
         let (network, settings) = (self.context.network, self.context.settings);
         let master =
             self.master.clone().ok_or_else(|| Error::new(Code::InvalidConfig, "no master is known"))?;
-        check_ipvlan_mode(self.context, master.index, self.kind)?;
         let mut cluster_networks = settings.cluster_networks.clone();
         cluster_networks.extend(&network.cluster_networks);
         let desired = Desired {
@@ -250,8 +285,14 @@ impl<'a> AddCall<'a> {
         let Some(link) = kernel.link().cloned() else {
             return Err(Error::new(Code::Kernel, format!("{} is missing", desired.interface)));
         };
-        let record = Attachment::new(desired, &link, netns.clone(), plan.record.lines());
-        match attachment::folder(&self.context.settings.run_directory).write(&record) {
+        if desired.destinations.allowed.is_some() && !kernel.filters_frames() {
+            self.context.log.verbose(format_args!("{}: {}", desired.interface, names::NO_FRAME_FILTER));
+        }
+        let folder = attachment::folder(&self.context.settings.run_directory);
+        let recorded = kernel.fingerprint(&desired.interface).and_then(|firewall| {
+            folder.write(&Attachment::new(desired, &link, netns.clone(), plan.record.lines(), firewall))
+        });
+        match recorded {
             Ok(()) => Ok(link),
             Err(mut error) => {
                 if let Err(left) = apply::rollback(&plan.steps, &mut kernel) {
@@ -262,12 +303,15 @@ impl<'a> AddCall<'a> {
         }
     }
 
-    /// Releases the Elastic IP, and returns `error`.
-    fn release_elastic_ip(&mut self, mut error: Error) -> Error {
+    /// Releases the reserved mode and the Elastic IP, and returns `error`.
+    fn roll_back(&mut self, mut error: Error) -> Error {
+        let (identity, interface) = (self.context.identity(), self.interface.clone());
+        // A reservation that stays is void once the pod's namespace is gone.
+        let _ =
+            ipvlan_mode::release(&self.context.settings.run_directory, &identity.container_id, &interface);
         if !self.acquired {
             return error;
         }
-        let (identity, interface) = (self.context.identity(), self.interface.clone());
         let folder = elastic_ip::folder(&self.context.settings.state_directory);
         let settings = self.context.settings;
         let given_back = self
@@ -280,24 +324,6 @@ impl<'a> AddCall<'a> {
     }
 }
 
-/// Refuses another mode, which would silently change that of all ipvlans on this master, so that their pods would lose packets.
-fn check_ipvlan_mode(context: &Context<'_>, master: u32, kind: Kind) -> Result<(), Error> {
-    let Kind::Ipvlan(_) = kind else { return Ok(()) };
-    let (all, _) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
-    let stands = |one: &&Attachment| matches!(one.netns.open(), Ok(Some(_)));
-    let at_risk = |one: &&Attachment| one.mode_at_risk(master, kind).is_some();
-    let Some(other) = all.iter().filter(at_risk).find(stands) else { return Ok(()) };
-    let mode = other.mode_at_risk(master, kind).unwrap_or_default();
-    Err(Error::new(
-        Code::InvalidConfig,
-        format!(
-            "all ipvlans of a master share one mode, and container {} has one of mode {mode} on this master: \
-             set interfaceArgs.mode to {mode}, or use another master",
-            other.identity().container_id
-        ),
-    ))
-}
-
 /// Multus forwards no GC, so an ADD releases orphaned Elastic IPs: those whose pod's network namespace is gone.
 fn release_orphaned_elastic_ips(
     context: &Context<'_>,
@@ -306,29 +332,23 @@ fn release_orphaned_elastic_ips(
 ) -> Result<(), Error> {
     let is_stale = |record: &ElasticIp| matches!(record.netns.open(), Ok(None));
     let (records, errors) = folder.all::<ElasticIp>();
-    for error in errors {
-        context.log.error(format_args!("{error}"));
+    for unreadable in errors {
+        context.log.error(format_args!("{}", unreadable.error));
     }
-    if !records.iter().any(is_stale) {
+    let stale: Vec<ElasticIp> = records.into_iter().filter(is_stale).collect();
+    if stale.is_empty() {
         return Ok(());
     }
-    let _lock = match elastic_ip::RecordsLock::take(folder) {
-        Ok(Some(lock)) => lock,
-        // This pod does not wait for another call that is releasing some.
-        Ok(None) => return Ok(()),
-        Err(error) => {
-            context.log.error(format_args!("{error}"));
-            return Ok(());
-        }
-    };
-    // The records are read after the lock is taken, because another call may have released some.
-    let (mut gone, _) = folder.all::<ElasticIp>();
-    gone.retain(is_stale);
     namespaces.on_node(|_| {
         let deadline = Instant::now() + RELEASE_TIMEOUT;
-        for record in gone {
+        for ElasticIp { container_id, interface, .. } in stale {
+            // This pod does not wait for another call that is releasing it.
+            let Ok(Some(locked)) = folder.lock::<ElasticIp>(&container_id, &interface, Instant::now()) else {
+                continue;
+            };
+            let record = &locked.record;
             let released = aws::release(&record.state, context.settings, deadline)
-                .and_then(|()| folder.remove(&record.container_id, &record.interface));
+                .and_then(|()| folder.remove(&container_id, &interface));
             match released {
                 Ok(()) => {
                     context.log.verbose(format_args!("{} of a deleted pod is released", record.state.public))

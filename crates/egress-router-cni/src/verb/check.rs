@@ -1,23 +1,21 @@
 //! CHECK: compares the state with what ADD configured.
 
-use std::time::Instant;
-
 use common::netlink::link::Link;
 
 use crate::aws;
 use crate::cni::result::Interface;
 use crate::cni::{Code, Error};
-use crate::firewall::RULES;
-use crate::nftables;
+use crate::names;
+use crate::nftables::{self, fingerprint};
 use crate::plan::check::check as differences;
-use crate::plan::{Desired, add, table_record};
-use crate::record::{Attachment, ElasticIp, Owned as _, attachment, elastic_ip};
+use crate::plan::{Desired, table_record};
+use crate::record::{Attachment, Owned as _, attachment};
 
 use super::namespaces::Namespaces;
 use super::{Context, first};
 
-/// Compares link, addresses, routes, rules, tables, sysctls and firewall with what ADD has recorded, and the Elastic IP with
-/// EC2's association.
+/// Compares link, addresses, routes, rules, sysctls and the firewall's fingerprint with what ADD has recorded. It sends no request to EC2 or
+/// to the API server, because a runtime calls CHECK for each status of a pod (CRI-O).
 ///
 /// # Errors
 /// Code 101 with all differences; 8 if the pod's namespace does not exist.
@@ -32,34 +30,31 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     }
     let table_record =
         pod.attachments.get(&interface).and_then(|lines| table_record::TableRecord::parse(lines));
-    let desired = record.and_then(|record| record.desired());
+    let desired = record.as_ref().and_then(Attachment::desired);
     let (Some(table_record), Some(desired)) = (table_record, desired) else {
         return Err(failed(&[format!(
             "{interface} has no record: this program did not create it, or its ADD did not complete"
         )]));
     };
     let listed: Vec<&Interface> = previous.filter(|listed| listed.name == interface).collect();
-    let mut found = differences(&as_listed(context, desired.clone(), &listed), &table_record, &pod);
+    let mut found = differences(&as_listed(context, desired, &listed), &table_record, &pod);
     let link = pod.links.iter().find(|link| link.name == interface);
     found.extend(listed.iter().filter_map(|listed| difference(listed, link?)));
-    if table_record.rules == RULES {
-        let ruleset = add::firewall(&desired, &table_record).ruleset();
-        found.extend(nftables::differences(&mut namespaces.sockets.netfilter, &ruleset)?);
-    } else {
-        context.log.verbose(format_args!(
-            "another version created {interface}: its nf_tables rules are not compared"
-        ));
-    }
-    if !found.is_empty() {
-        return Err(failed(&found));
-    }
-    let elastic_ips = elastic_ip::folder(&context.settings.state_directory);
-    match elastic_ips.read::<ElasticIp>(&identity.container_id, &interface)? {
-        Some(record) => {
-            namespaces.on_node(|_| aws::check(&record.state, context.settings, Instant::now() + aws::TIMEOUT))
+    match record
+        .and_then(|record| record.firewall)
+        .filter(|firewall| firewall.starts_with(fingerprint::VERSION))
+    {
+        Some(firewall) => {
+            let table = names::table(&interface);
+            if nftables::fingerprint(&mut namespaces.sockets.netfilter, &table)? != Some(firewall) {
+                found.push(format!("the nf_tables table {table} was changed"));
+            }
         }
-        None => Ok(()),
+        None => context.log.verbose(format_args!(
+            "another version created {interface}: its nf_tables rules are not compared"
+        )),
     }
+    if found.is_empty() { Ok(()) } else { Err(failed(&found)) }
 }
 
 /// The attachment's interface and record. CHECK's `prevResult` contains the interface itself, so it does not show whether ADD was chained,
@@ -74,7 +69,8 @@ fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Opti
     let (records, errors) = folder.of_container::<Attachment>(container_id);
     match records.into_iter().find(|record| record.identity().ifname == *ifname) {
         Some(record) => Ok((record.interface().to_owned(), Some(record))),
-        None => first(errors).map(|()| (ifname.clone(), None)),
+        None => first(errors.into_iter().map(|unreadable| unreadable.error).collect())
+            .map(|()| (ifname.clone(), None)),
     }
 }
 

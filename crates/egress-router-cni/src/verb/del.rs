@@ -18,6 +18,7 @@ use crate::plan::{self, Identity, Step};
 use crate::record::{Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
 use crate::sys;
 
+use super::ipvlan_mode;
 use super::namespaces::{self, Namespaces};
 use super::{Context, first};
 
@@ -63,13 +64,13 @@ impl Records {
         let settings = context.settings;
         let (mut attachments, unread) =
             attachment::folder(&settings.run_directory).of_container::<Attachment>(&identity.container_id);
-        for error in unread {
-            context.log.error(format_args!("{error}"));
+        for unreadable in unread {
+            context.log.error(format_args!("{}", unreadable.error));
         }
         attachments.retain(|record| record.identity().ifname == identity.ifname);
         let (mut elastic_ips, unread) =
             elastic_ip::folder(&settings.state_directory).of_container::<ElasticIp>(&identity.container_id);
-        errors.extend(unread);
+        errors.extend(unread.into_iter().map(|unreadable| unreadable.error));
         elastic_ips.retain(|record| record.ifname == identity.ifname);
         Self { attachments, elastic_ips }
     }
@@ -88,6 +89,8 @@ impl Records {
         // The record with this name, also if it could not be read.
         for interface in read.chain([identity.ifname.as_str()]).filter(|_| ended) {
             errors.extend(folder.remove(&identity.container_id, interface).err());
+            let released = ipvlan_mode::release(&settings.run_directory, &identity.container_id, interface);
+            errors.extend(released.err());
         }
         errors
     }
@@ -188,8 +191,9 @@ fn mac(link: &common::netlink::link::Link) -> Option<String> {
     link.mac.map(aws::metadata::mac_text)
 }
 
-/// Releases an Elastic IP and removes its record. Does nothing if another call has done so, because a new pod may have its private
-/// address.
+/// Releases an Elastic IP and removes its record, which no other call uses meanwhile: a released private address is free for the next pod,
+/// and a second call that has read the record would take it away. Other Elastic IPs are released at the same time. Does nothing if there is
+/// no record any more.
 pub(super) fn release(
     settings: &Settings,
     folder: &Folder,
@@ -197,9 +201,8 @@ pub(super) fn release(
     interface: &str,
 ) -> Result<(), Error> {
     let deadline = Instant::now() + aws::TIMEOUT;
-    let _lock = elastic_ip::RecordsLock::wait(folder, deadline)?;
-    let Some(record) = folder.read::<ElasticIp>(container_id, interface)? else { return Ok(()) };
-    aws::release(&record.state, settings, deadline)?;
+    let Some(locked) = folder.lock::<ElasticIp>(container_id, interface, deadline)? else { return Ok(()) };
+    aws::release(&locked.record.state, settings, deadline)?;
     folder.remove(container_id, interface)
 }
 
@@ -238,7 +241,7 @@ mod tests {
         let nowhere = Some("http://127.0.0.1:1".to_owned());
         let aws = Aws { ec2_endpoint: nowhere.clone(), metadata_endpoint: nowhere, ..Aws::default() };
         let settings = Settings { aws, ..Settings::default() };
-        let lock = elastic_ip::RecordsLock::take(&folder).unwrap().unwrap();
+        let lock = folder.lock::<ElasticIp>("c", "net1", Instant::now()).unwrap().unwrap();
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
             let (folder, settings) = (&folder, &settings);

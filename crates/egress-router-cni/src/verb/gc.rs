@@ -10,7 +10,7 @@ use crate::record::{Attachment, ElasticIp, Owned as _, PodNetns, attachment, ela
 use crate::sys;
 
 use super::namespaces::{Namespaces, Node};
-use super::{Context, del, first};
+use super::{Context, del, first, ipvlan_mode};
 
 /// Removes them all. It continues after a failure.
 ///
@@ -49,7 +49,10 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        let forgotten = ended.and_then(|()| attachments.remove(&container_id, &interface));
+        let run_directory = &context.settings.run_directory;
+        let forgotten = ended
+            .and_then(|()| attachments.remove(&container_id, &interface))
+            .and_then(|()| ipvlan_mode::release(run_directory, &container_id, &interface));
         errors.extend(forgotten.err());
         if record.elastic_ip {
             let given_back = del::release(context.settings, &elastic_ips, &container_id, &interface);
@@ -68,12 +71,18 @@ struct Recorded {
     elastic_ip: bool,
 }
 
-/// All attachments of the node, by container and interface.
+/// All attachments of the node, by container and interface. An unreadable record is an error only if it is of this network: otherwise one
+/// broken file would fail the GC of every network.
 fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String, String), Recorded> {
     let (attachments, unread) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
-    errors.extend(unread);
-    let (elastic_ips, unread) = elastic_ip::folder(&context.settings.state_directory).all::<ElasticIp>();
-    errors.extend(unread);
+    let (elastic_ips, more) = elastic_ip::folder(&context.settings.state_directory).all::<ElasticIp>();
+    for unreadable in unread.into_iter().chain(more) {
+        if unreadable.network.as_ref() == Some(&context.network.name) {
+            errors.push(unreadable.error);
+        } else {
+            context.log.error(format_args!("{}", unreadable.error));
+        }
+    }
     let mut recorded: BTreeMap<(String, String), Recorded> = BTreeMap::new();
     for record in elastic_ips {
         let identity = Identity {
@@ -109,4 +118,39 @@ fn end(namespaces: &mut Namespaces, interface: &str, record: &Recorded) -> Resul
     };
     let steps = plan::del::del(&pod, interface, &table_record);
     apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::Call;
+    use crate::config::network::Network;
+    use crate::config::settings::Settings;
+    use crate::log::Log;
+
+    fn collect(run: &std::path::Path, network: &str) -> Result<(), Error> {
+        let call = Call::from_env(|name| (name == "CNI_COMMAND").then(|| "GC".into()))?.unwrap();
+        let config = serde_json::json!({
+            "cniVersion": "1.1.0", "name": network, "type": "egress-router", "cni.dev/valid-attachments": [],
+        });
+        let network = Network::parse(config.to_string().as_bytes(), &call)?;
+        let settings =
+            Settings { run_directory: run.into(), state_directory: run.join("state"), ..Settings::default() };
+        let log = Log::open(None, Some("panic"));
+        gc(&Context { call: &call, network: &network, settings: &settings, log: &log })
+    }
+
+    /// Every GC would fail, of all networks, until an administrator removes the file.
+    #[test]
+    fn an_unreadable_record_of_another_network_is_no_failure() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = run.path().join("attachments");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("c1@net1.json"), r#"{"network": "other", "containerId": 7}"#).unwrap();
+        std::fs::write(folder.join("c2@net1.json"), "{").unwrap();
+        assert_eq!(collect(run.path(), "egress"), Ok(()));
+        let error = collect(run.path(), "other").unwrap_err();
+        assert_eq!(error.code, Code::Decode);
+        assert!(error.message.contains("c1@net1.json"), "{error}");
+    }
 }

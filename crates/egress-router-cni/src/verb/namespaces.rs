@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use common::netlink;
 use common::netlink::socket::{Protocol, Socket, Sockets};
@@ -12,7 +13,10 @@ use crate::record::PodNetns;
 use crate::sys::Namespace;
 
 use super::Context;
-use super::pod_lock::PodLock;
+use super::lock::Lock;
+
+/// Timeout of the pod's lock: longer than a call that releases an Elastic IP and acquires one, shorter than a runtime waits.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The node's namespace and the pod's, with sockets in both. The thread is in the pod's from [`Self::open`] on, but for what
 /// [`Self::on_node`] runs.
@@ -26,7 +30,7 @@ pub struct Namespaces {
     pub host: Socket,
     /// Sockets of the pod.
     pub sockets: Sockets,
-    lock: Option<PodLock>,
+    lock: Option<Lock>,
 }
 
 /// The node, which is the calling thread's namespace.
@@ -95,13 +99,13 @@ impl Namespaces {
     /// With an open namespace, after waiting for other calls in it.
     ///
     /// # Errors
-    /// As [`Self::of_call`].
+    /// As [`Self::of_call`]; code 11: another call in the pod does not end.
     pub fn open(context: &Context<'_>, node: Node, namespace: Namespace, path: &Path) -> Result<Self, Error> {
         let Node { namespace: node, socket: host } = node;
         let identity = namespace.identity().map_err(|error| {
             failed(Code::InvalidNamespace, &format!("cannot read {}", path.display()), &error)
         })?;
-        let lock = PodLock::wait(&context.settings.run_directory, identity);
+        let lock = Lock::of_pod(&context.settings.run_directory, identity, Instant::now() + LOCK_TIMEOUT)?;
         namespace.enter().map_err(|error| {
             let message = format!("{} cannot be entered as a network namespace", path.display());
             let is_none = error.raw_os_error() == Some(libc::EINVAL);

@@ -10,7 +10,7 @@ use common::netlink::socket::Socket;
 use ipnet::IpNet;
 
 use crate::cni::{Code, Error, ToCni};
-use crate::config::interface::{InterfaceType, Kind, kind};
+use crate::config::interface::{InterfaceType, Kind, kind, mode_name};
 use crate::config::ip::{Ip, one_more};
 use crate::config::network::Source;
 use crate::config::settings::Platform;
@@ -113,7 +113,18 @@ pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> 
             Platform::Auto | Platform::None => InterfaceType::Macvlan,
         }
     });
-    Ok((interface_type, kind(interface_type, context.network.mode.as_deref())?))
+    let kind = kind(interface_type, context.network.mode.as_deref())?;
+    match &context.settings.allowed_modes {
+        Some(allowed) if !allowed.contains(&kind) => Err(Error::new(
+            Code::InvalidConfig,
+            format!(
+                "interfaceArgs.mode is {:?}: allowedModes in the node's settings has {}",
+                mode_name(kind),
+                allowed.iter().map(|kind| mode_name(*kind)).collect::<Vec<_>>().join(", ")
+            ),
+        )),
+        _ => Ok((interface_type, kind)),
+    }
 }
 
 /// A master: its index on the node, and its own addresses.
@@ -121,6 +132,8 @@ pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> 
 pub struct Master {
     /// Index on the node.
     pub index: u32,
+    /// Index of the link whose ipvlans share a mode: its own, or its master's if it is an ipvlan itself (ipvlan_link_new).
+    pub port: u32,
     /// Addresses without prefix length.
     pub addresses: Vec<IpAddr>,
 }
@@ -141,7 +154,7 @@ pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kin
         Some(name) => named(socket, &host, name)?,
         None => master::infer(&host, &ip.addresses)?,
     };
-    carries(link, kind, context.network.mtu)?;
+    usable(context, link, kind)?;
     let found = of(&host, link.index);
     master::not_the_nodes(&ip.addresses, &found.addresses)?;
     ip.gateways = gateway::infer(&host, link.index, &ip.addresses, ip.gateways, kind)?;
@@ -169,12 +182,35 @@ fn named<'a>(socket: &mut Socket, host: &'a Host, name: &str) -> Result<&'a Link
 pub fn named_master(context: &Context<'_>, socket: &mut Socket, kind: Kind) -> Result<(), Error> {
     let Some(name) = context.network.master.as_deref() else { return Ok(()) };
     let host = alone(socket, name)?;
-    carries(named(socket, &host, name)?, kind, context.network.mtu)
+    usable(context, named(socket, &host, name)?, kind)
 }
 
-/// Checks that the MTU is at most the master's: the kernel refuses such a macvlan without a message, and creates such an ipvlan, which
-/// drops longer packets.
+/// Checks that pods may have an interface of `kind` on this master, whether it is named or inferred.
+fn usable(context: &Context<'_>, master: &Link, kind: Kind) -> Result<(), Error> {
+    match &context.settings.allowed_masters {
+        Some(allowed) if !allowed.contains(&master.name) => Err(Error::new(
+            Code::InvalidConfig,
+            format!(
+                "the master is {:?}: allowedMasters in the node's settings has {}",
+                master.name,
+                allowed.join(", ")
+            ),
+        )),
+        _ => carries(master, kind, context.network.mtu),
+    }
+}
+
+/// Checks that the master is up and has a carrier, so that the pod's packets are not lost, and that the MTU is at most the master's: the
+/// kernel refuses such a macvlan without a message, and creates such an ipvlan, which drops longer packets.
 fn carries(master: &Link, kind: Kind, mtu: Option<u32>) -> Result<(), Error> {
+    let down = match (master.up, master.carrier) {
+        (true, true) => None,
+        (true, false) => Some("has no carrier"),
+        (false, _) => Some("is down"),
+    };
+    if let Some(down) = down {
+        return Err(Error::new(Code::TryAgain, format!("the master {} {down}", master.name)));
+    }
     // On a link of the same kind, the kernel uses that one's master (macvlan_common_newlink, ipvlan_link_new).
     let on = master.kind != name_of(&kind);
     match mtu.filter(|mtu| on && *mtu > master.mtu) {
@@ -220,7 +256,7 @@ pub fn master_of_aws(
     if let Some(name) = context.network.master.as_deref() {
         let host = alone(socket, name)?;
         let link = named(socket, &host, name)?;
-        carries(link, kind, context.network.mtu)?;
+        usable(context, link, kind)?;
         return Ok(of(&host, link.index));
     }
     let host = observe::host(socket)?;
@@ -234,7 +270,7 @@ pub fn master_of_aws(
         let mac = aws::metadata::mac_text(mac);
         Error::new(Code::InvalidConfig, format!("no interface of this node has the hardware address {mac}"))
     })?;
-    carries(link, kind, context.network.mtu)?;
+    usable(context, link, kind)?;
     Ok(of(&host, link.index))
 }
 
@@ -263,175 +299,10 @@ fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
 }
 
 fn of(host: &Host, index: u32) -> Master {
-    Master { index, addresses: master::nets(host, index).map(|net| net.addr()).collect() }
+    let stacked = host.links.iter().find(|link| link.index == index && link.kind == "ipvlan");
+    let port = stacked.and_then(|link| link.parent).unwrap_or(index);
+    Master { index, port, addresses: master::nets(host, index).map(|net| net.addr()).collect() }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::cni::Call;
-    use crate::config::interface::{IpvlanMode, MacvlanMode};
-    use crate::config::network::Network;
-    use crate::config::settings::Settings;
-    use crate::log::Log;
-
-    fn resolved(source: Value, args: &str, settings: &Settings) -> Result<Vec<String>, Error> {
-        let variables = [
-            ("CNI_COMMAND", "ADD"),
-            ("CNI_CONTAINERID", "c"),
-            ("CNI_NETNS", "/run/netns/none"),
-            ("CNI_IFNAME", "net1"),
-            ("CNI_ARGS", args),
-        ];
-        let get =
-            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into());
-        let call = Call::from_env(get)?.unwrap();
-        let mut network = source;
-        for (key, value) in [("cniVersion", "1.0.0"), ("name", "n"), ("type", "egress-router")] {
-            network[key] = value.into();
-        }
-        let network = Network::parse(network.to_string().as_bytes(), &call)?;
-        let log = Log::open(None, Some("panic"));
-        let ip = ip(&Context { call: &call, network: &network, settings, log: &log })?;
-        Ok(ip.addresses.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn the_pods_name_decides() {
-        let pods =
-            json!({"podIP": {"db": {"addresses": ["10.0.0.1/24"]}, "web-*": {"addresses": ["10.0.0.2/24"]}}});
-        let settings = Settings::default();
-        let of = |args: &str| resolved(pods.clone(), args, &settings);
-        assert_eq!(of("K8S_POD_NAME=db"), Ok(vec!["10.0.0.1/24".into()]));
-        assert_eq!(of("K8S_POD_NAME=web-7"), Ok(vec!["10.0.0.2/24".into()]));
-        let none = of("K8S_POD_NAME=other").unwrap_err();
-        assert_eq!(
-            (none.code, none.message.as_str()),
-            (Code::InvalidConfig, "podIP has no entry for the pod \"other\": it has db, web-*")
-        );
-        let unnamed = of("").unwrap_err();
-        assert_eq!(unnamed.code, Code::InvalidEnvironment);
-        assert!(unnamed.message.contains("K8S_POD_NAME"), "{unnamed}");
-    }
-
-    #[test]
-    fn requested_addresses_need_the_administrators_permission() {
-        let asks = |ips: Value| json!({"ip": {"addresses": ["10.0.0.1/24"]}, "runtimeConfig": {"ips": ips}});
-        let refused = Settings::default();
-        let allowed = Settings { allow_requested_ips: true, ..Settings::default() };
-        let error = resolved(asks(json!(["10.0.0.7/24"])), "", &refused).unwrap_err();
-        assert_eq!(error.code, Code::InvalidConfig);
-        assert!(
-            error.message.contains("10.0.0.7/24") && error.message.contains("allowRequestedIPs"),
-            "{error}"
-        );
-        // A pod may request an address that it gets in any case.
-        assert_eq!(resolved(asks(json!(["10.0.0.1"])), "", &refused), Ok(vec!["10.0.0.1/24".into()]));
-        assert_eq!(resolved(asks(json!(["10.0.0.7/28"])), "", &allowed), Ok(vec!["10.0.0.7/28".into()]));
-        assert_eq!(resolved(asks(json!(["10.0.0.7"])), "", &allowed), Ok(vec!["10.0.0.7/24".into()]));
-        assert_eq!(resolved(asks(json!(["10.9.0.7"])), "", &allowed), Ok(vec!["10.9.0.7/32".into()]));
-        // Requests of addresses that no pod can have are refused: the network's own addresses, prefix length 0, one
-        // address twice.
-        for ips in [
-            json!(["10.0.0.0/24"]),
-            json!(["10.0.0.255"]),
-            json!(["10.0.0.7/0"]),
-            json!(["10.0.0.7", "10.0.0.7/24"]),
-        ] {
-            let error = resolved(asks(ips.clone()), "", &allowed).unwrap_err();
-            assert_eq!(error.code, Code::InvalidConfig, "{ips}");
-            assert!(error.message.starts_with("the pod requests 10.0.0."), "{error}");
-        }
-        let mut without = asks(json!(["fd00::7/64"]));
-        without["ip"]["gateway"] = "10.0.0.254".into();
-        let error = resolved(without, "", &allowed).unwrap_err();
-        assert_eq!(error.code, Code::InvalidConfig);
-        assert!(error.message.contains("10.0.0.254"), "{error}");
-    }
-
-    #[test]
-    fn requested_addresses_stay_within_the_overrides_of_the_config_map() {
-        let resolved = |ips: Value, interface_type: &str| {
-            let get = |name: &str| match name {
-                "CNI_COMMAND" => Some("ADD".into()),
-                "CNI_CONTAINERID" => Some("c".into()),
-                "CNI_NETNS" => Some("/run/netns/none".into()),
-                "CNI_IFNAME" => Some("net1".into()),
-                _ => None,
-            };
-            let call = Call::from_env(get).unwrap().unwrap();
-            let network = json!({
-                "cniVersion": "1.0.0", "name": "n", "type": "egress-router", "interfaceType": interface_type,
-                "ipConfig": {"name": "ips", "overrides": {
-                    "addresses": ["10.0.0.1/24", "10.0.0.2", "fd00::2/64"],
-                    "gateway": ["10.0.0.254", "fd00::fe"],
-                    "destinations": ["203.0.113.0/24"],
-                }},
-                "runtimeConfig": {"ips": ips},
-            });
-            let network = Network::parse(network.to_string().as_bytes(), &call).unwrap();
-            let settings = Settings { allow_requested_ips: true, ..Settings::default() };
-            let log = Log::open(None, Some("panic"));
-            let context = Context { call: &call, network: &network, settings: &settings, log: &log };
-            let Source::IpConfig(config) = &network.source else { panic!("an ipConfig") };
-            let data = [("ip".to_owned(), r#"{"addresses": ["10.0.0.1/24"]}"#.to_owned())].into();
-            requested(&context, config.resolve(&data, None).unwrap())
-        };
-        for interface_type in ["macvlan", "aws-elastic-ip"] {
-            for other in [
-                json!(["10.0.0.7"]),
-                json!(["10.0.0.1/24", "10.0.0.7/24"]),
-                json!(["10.0.0.1/16", "10.0.0.2/16"]),
-            ] {
-                let error = resolved(other.clone(), interface_type).unwrap_err();
-                assert_eq!(error.code, Code::InvalidConfig, "{other}");
-                assert!(error.message.contains("ipConfig.overrides.addresses allows"), "{other}: {error}");
-            }
-            let ip = resolved(json!(["10.0.0.2"]), interface_type).unwrap();
-            assert_eq!(ip.addresses, ["10.0.0.2/24".parse::<IpNet>().unwrap()]);
-            let allowed = Some(vec!["203.0.113.0/24".parse::<IpNet>().unwrap()]);
-            assert_eq!(ip.destinations.allowed, allowed, "the other limits still apply");
-            // An address of another family than the ConfigMap's gets the gateway that the overrides fix.
-            let ip = resolved(json!(["fd00::2"]), interface_type).unwrap();
-            assert_eq!(ip.addresses, ["fd00::2/64".parse::<IpNet>().unwrap()]);
-            assert_eq!((ip.gateways.v4, ip.gateways.v6), (None, Some("fd00::fe".parse().unwrap())));
-        }
-    }
-
-    #[test]
-    fn the_mtu_is_at_most_the_masters() {
-        let (macvlan, ipvlan) = (Kind::Macvlan(MacvlanMode::Bridge), Kind::Ipvlan(IpvlanMode::L2));
-        let master = |kind: &str| Link {
-            index: 2,
-            name: "eth1".into(),
-            kind: kind.into(),
-            mode: None,
-            mac: None,
-            mtu: 1500,
-            up: true,
-            loopback: false,
-            parent: None,
-            alias: None,
-        };
-        for kind in [macvlan, ipvlan] {
-            for well in [None, Some(1400), Some(1500)] {
-                assert_eq!(carries(&master(""), kind, well), Ok(()), "{kind:?} {well:?}");
-            }
-            let error = carries(&master(""), kind, Some(9000)).unwrap_err();
-            let message = "interfaceArgs.mtu is 9000: its master eth1 has 1500";
-            assert_eq!((error.code, error.message.as_str()), (Code::InvalidConfig, message));
-        }
-        assert!(carries(&master("macvlan"), ipvlan, Some(9000)).is_err());
-        assert_eq!(carries(&master("macvlan"), macvlan, Some(9000)), Ok(()), "its master's counts");
-    }
-
-    #[test]
-    fn a_config_map_of_another_namespace_needs_the_administrators_permission() {
-        let config = json!({"ipConfig": {"name": "ips", "namespace": "infra"}});
-        let error = resolved(config, "K8S_POD_NAMESPACE=tenant", &Settings::default()).unwrap_err();
-        assert_eq!(error.code, Code::InvalidConfig);
-        assert!(error.message.contains("infra") && error.message.contains("configMapNamespaces"), "{error}");
-    }
-}
+mod tests;

@@ -94,6 +94,7 @@ mod tests {
             mac: Some([2, 0, 0, 0, 0, 0xab]),
             mtu: 1400,
             up: true,
+            carrier: true,
             loopback: false,
             parent: None,
             alias: None,

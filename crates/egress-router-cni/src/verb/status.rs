@@ -12,7 +12,7 @@ use crate::config::destinations::Destinations;
 use crate::config::interface::{InterfaceType, Kind};
 use crate::config::ip::Ip;
 use crate::config::network::Source;
-use crate::firewall::{Firewall, Forwards};
+use crate::firewall::{Firewall, Forwards, Primaries};
 use crate::names;
 use crate::nftables::{self, Ruleset};
 use crate::plan::Family;
@@ -36,8 +36,13 @@ pub fn status(context: &Context<'_>) -> Result<(), Error> {
         Ok(mut sockets) => {
             let there = nftables::generation(&mut sockets.netfilter);
             // Without nf_tables, its features are not checked.
-            let takes = there.and_then(|()| takes(&example(&context.network.source).ruleset()));
-            errors.extend(takes.err());
+            let firewall = example(&context.network.source);
+            let frames = Firewall { interface: "lo".to_owned(), ..firewall.clone() }.frames();
+            match there.and_then(|()| takes(&firewall.ruleset(), frames.as_ref())) {
+                Ok(true) => {}
+                Ok(false) => context.log.verbose(format_args!("{}", names::NO_FRAME_FILTER)),
+                Err(error) => errors.push(error),
+            }
             errors.extend(knows(&mut sockets.route, kind).err());
         }
         // A kernel without nf_tables may have no netfilter sockets.
@@ -89,7 +94,7 @@ fn example(source: &Source) -> Firewall {
     redirects.dedup_by_key(|redirect| (redirect.to.is_ipv6(), redirect.protocol));
     Firewall {
         interface: "status".to_owned(),
-        primary: Some("home".to_owned()),
+        primary: Primaries::both("eth0"),
         mark: names::mark(1),
         addresses,
         destinations: Destinations {
@@ -104,8 +109,8 @@ fn example(source: &Source) -> Firewall {
 }
 
 /// Checks that the kernel accepts such a table, in a temporary network namespace: on the node, even an aborted batch would enable connection
-/// tracking for a moment.
-fn takes(ruleset: &Ruleset) -> Result<(), Error> {
+/// tracking for a moment. Returns whether it also accepts `frames`.
+fn takes(ruleset: &Ruleset, frames: Option<&Ruleset>) -> Result<bool, Error> {
     let cannot = |error: std::io::Error| {
         let message = "cannot create a network namespace to test the nf_tables rules in";
         Error::new(Code::NotAvailable, message).details(error.to_string())
@@ -124,7 +129,8 @@ fn takes(ruleset: &Ruleset) -> Result<(), Error> {
             error.message
         );
         Error { message, ..error }
-    })
+    })?;
+    frames.map_or(Ok(true), |frames| nftables::install_if_supported(&mut socket, frames))
 }
 
 fn knows(socket: &mut Socket, kind: Kind) -> Result<(), Error> {
@@ -205,12 +211,20 @@ mod tests {
             let here = Namespace::current().unwrap();
             let everything = json!({"addresses": ["192.0.2.9/24", "2001:db8::9/64"],
                 "destinations": ["203.0.113.0/24", "2001:db8:1::/48", "80 sctp 203.0.113.9 81", "203.0.113.10", "2001:db8::1"]});
+            // This kernel has the egress hook (Linux 5.16).
+            let listed = example(&source("ip", everything.clone()));
+            let frames = Firewall { interface: "lo".into(), ..listed.clone() }.frames().unwrap();
+            assert!(takes(&listed.ruleset(), Some(&frames)).unwrap());
+            // An expression that no kernel has in this family simulates a missing feature.
+            let mut unsupported = frames;
+            unsupported.chains[0].rules.push(Rule::new("unsupported").reject());
+            assert!(!takes(&listed.ruleset(), Some(&unsupported)).unwrap());
             for ip in [everything, json!({"addresses": ["2001:db8::9/64"]})] {
                 let mut ruleset = example(&source("ip", ip)).ruleset();
-                takes(&ruleset).unwrap();
+                assert!(takes(&ruleset, None).unwrap());
                 // A rule that no kernel accepts simulates a missing feature.
                 ruleset.chains[1].rules.push(Rule::new("lost").jump("nowhere"));
-                let error = takes(&ruleset).unwrap_err();
+                let error = takes(&ruleset, None).unwrap_err();
                 assert!(
                     error.message.contains("nft_fib_inet") && error.message.contains("(lost)"),
                     "{error}"
@@ -218,7 +232,10 @@ mod tests {
             }
             assert!(here.same(&Namespace::current().unwrap()).unwrap());
             let mut socket = Socket::open(Protocol::Netfilter).unwrap();
-            assert_eq!(nftables::tables(&mut socket, "").unwrap(), Vec::<String>::new());
+            assert_eq!(
+                nftables::tables(&mut socket, nftables::Family::Inet, "").unwrap(),
+                Vec::<String>::new()
+            );
         });
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
 use egress_router_cni::aws::transport::Network;
-use egress_router_cni::aws::{Acquired, Journal, Request, State, check_with, ready_with};
+use egress_router_cni::aws::{Acquired, Journal, Request, State, ready_with};
 use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
 
@@ -183,21 +183,6 @@ fn del_succeeds_after_a_removal_by_the_administrator() {
     ec2.lock().unwrap().interfaces.remove("eni-a");
     env.a.del().unwrap();
     assert_eq!(env.a.state(), None);
-}
-
-#[test]
-fn check_reports_the_current_association() {
-    let (env, _) = TestEnv::new();
-    env.a.add().unwrap();
-    let state = env.a.state().unwrap();
-    env.a.with(|cloud, deadline| check_with(cloud, &state, deadline)).unwrap();
-    env.b.add().unwrap();
-    let error = env.a.with(|cloud, deadline| check_with(cloud, &state, deadline)).unwrap_err();
-    assert_eq!(error.code, Code::CheckFailed);
-    assert!(error.message.contains("eni-b"), "{error}");
-    env.b.del().unwrap();
-    let error = env.a.with(|cloud, deadline| check_with(cloud, &state, deadline)).unwrap_err();
-    assert!(error.message.contains("is no longer associated"), "{error}");
 }
 
 #[test]

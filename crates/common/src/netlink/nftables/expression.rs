@@ -207,6 +207,8 @@ pub const RANDOM_FULLY: u32 = 16;
 /// nft_payload_bases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
+    /// Ethernet's.
+    Link,
     /// IPv4's or IPv6's.
     Network,
     /// TCP's, UDP's, ICMP's …
@@ -226,6 +228,8 @@ pub enum Meta {
     Family,
     /// IPPROTO_*, behind extension headers: one byte.
     Protocol,
+    /// The class of the packet's route: four bytes in host order. The rule does not match a packet without a route.
+    RouteClass,
 }
 
 /// nft_ct_keys.

@@ -1,9 +1,7 @@
 use std::cell::Cell;
-use std::path::PathBuf;
 
 use super::*;
 use crate::aws::transport::{NoResponse, Request, Response};
-use crate::config::settings::Aws;
 
 struct Service {
     asked: Cell<u32>,
@@ -39,16 +37,7 @@ impl Node {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
         }
-        let settings = Settings {
-            kubeconfig: PathBuf::new(),
-            config_map_namespaces: Vec::new(),
-            allow_requested_ips: false,
-            cluster_networks: Vec::new(),
-            platform: Platform::Auto,
-            state_directory: root.path().join("state"),
-            run_directory: root.path().join("run"),
-            aws: Aws::default(),
-        };
+        let settings = Settings { run_directory: root.path().join("run"), ..Settings::default() };
         Self { root, settings }
     }
 

@@ -40,6 +40,7 @@ impl Packet {
         match (header, self.to) {
             (Header::Network, IpAddr::V4(to)) => [&[0; 16][..], &to.octets()].concat(),
             (Header::Network, IpAddr::V6(to)) => [&[0; 24][..], &to.octets()].concat(),
+            (Header::Link, _) => panic!("no rule of family inet reads it"),
             // ICMPv6: its type is the first byte. Others: the destination's port.
             (Header::Transport, _) => {
                 [&self.port.to_be_bytes()[1..], &[0], &self.port.to_be_bytes()].concat()
@@ -55,6 +56,7 @@ impl Packet {
             Meta::Family => vec![if self.to.is_ipv6() { 10 } else { 2 }],
             Meta::Protocol => vec![self.protocol],
             Meta::Mark => vec![0; 4],
+            Meta::RouteClass => panic!("no rule of family inet reads it"),
         }
     }
 }
@@ -262,7 +264,7 @@ proptest! {
     #[test]
     fn without_a_primary_interface_nothing_is_forwarded(destinations in destinations(), packet in packet()) {
         let concerns = packet.iifname == "net1" || packet.oifname == "net1";
-        let ruleset = Firewall { primary: None, ..both_families(destinations) }.ruleset();
+        let ruleset = Firewall { primary: Primaries::default(), ..both_families(destinations) }.ruleset();
         prop_assert_eq!(decide(&ruleset, "forward", &packet) == Some(Outcome::Fails), concerns);
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the table with packets.
 
+mod frames;
 mod lab;
 
 use std::io::{ErrorKind, Read, Write};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::sys::isolated::ip;
-use lab::{Lab, attachment, connect, delete, failed_connect, install, pod_serves, send};
+use lab::{Lab, Network, attachment, connect, delete, failed_connect, install, pod_serves, send};
 
 fn seen(address: &str) -> IpAddr {
     address.parse().unwrap()
@@ -138,6 +139,35 @@ fn replies_to_another_node_leave_by_the_primary_interface() {
         // A program that binds to the primary interface's address gets SNAT, because otherwise there would be no reply.
         let insisting = || send("10.244.1.5", "203.0.113.1:53");
         assert_eq!(outside.serves_udp("203.0.113.1:53", insisting).unwrap(), seen("192.168.51.10"));
+    });
+}
+
+#[test]
+fn each_family_has_its_own_primary_interface() {
+    isolated(|| {
+        let lab = Lab::new();
+        let second = Network::new(
+            "eth1",
+            ["10.245.1.1/24", "fd02:1::1/64"],
+            &["fd02:2::5/128"],
+            ["10.245.1.5/24", "fd02:1::5/64"],
+        );
+        second.within(|| ip("-6 route add fd02:1::5 dev cable src fd02:2::5"));
+        ip(&format!("-6 route replace default via fd02:1::1 table {}", names::primary_table(1)));
+        let primary = Primaries { v4: Some("eth0".into()), v6: Some("eth1".into()) };
+        install(&Firewall { primary, ..attachment(1, redirects()) });
+        let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
+        assert_eq!(
+            pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap(),
+            seen("10.244.2.5")
+        );
+        assert_eq!(
+            pod_serves("[fd02:1::5]:81", second.connects("[fd02:1::5]:81")).unwrap(),
+            seen("fd02:2::5")
+        );
+        let (v4, v6) = (seen("192.168.51.10"), seen("2001:db8:51::10"));
+        assert_eq!(outside.serves("203.0.113.1:8080", cluster.connects("10.244.1.5:80")).unwrap(), v4);
+        assert_eq!(outside.serves("[2001:db8:2::1]:443", second.connects("[fd02:1::5]:443")).unwrap(), v6);
     });
 }
 

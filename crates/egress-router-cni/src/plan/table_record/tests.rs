@@ -47,7 +47,6 @@ proptest! {
     #[test]
     fn a_written_record_is_read(
         slot in 1..=255_u32,
-        rules: u32,
         order: u32,
         container_id in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}",
         network in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}",
@@ -56,7 +55,7 @@ proptest! {
         default: bool,
     ) {
         let record = TableRecord {
-            container_id, ifname: "net1".into(), network, slot, rules, order,
+            container_id, ifname: "net1".into(), network, slot, order,
             primary: [(Family::V4, Primary { interface: "eth0".into(), default })].into(),
             families: vec![Family::V4, Family::V6],
             defaults, routes,

@@ -63,9 +63,10 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_desired(number: u8)(kinds in 0..3_usize, redirects: bool, chained: bool) -> Desired {
+    fn any_desired(number: u8)(kinds in 0..3_usize, redirects: bool, listed: bool, chained: bool) -> Desired {
         let families = [&[Family::V4][..], &[Family::V6], BOTH][kinds];
         let mut desired = if redirects { redirecting(number, families) } else { desired(number, families) };
+        desired.destinations.allowed = listed.then(|| vec![net("203.0.113.0/24")]);
         if chained {
             desired.previous = Some(Previous { interface: "eth0".into(), gateways: vec!["10.244.1.1".parse().unwrap()] });
         }
@@ -190,7 +191,9 @@ proptest! {
         }
         let unfiltered = |simulated: &Simulated| {
             let up = simulated.pod.links.iter().any(|link| link.name == "net3" && link.up);
-            up && !simulated.pod.attachments.contains_key("net3")
+            let listed = desired[2].destinations.allowed.is_some();
+            let frames = !listed || simulated.pod.frame_filters.contains("net3");
+            up && !(simulated.pod.attachments.contains_key("net3") && frames)
         };
         let add = add::add(&desired[2], &simulated.pod).unwrap().steps;
         for step in &add {

@@ -117,6 +117,7 @@ fn set_of<'a>(message: &'a mut Message, set: &str, anonymous: &[(String, u32)]) 
 impl Header {
     fn number(self) -> u32 {
         match self {
+            Self::Link => 0,
             Self::Network => 1,
             Self::Transport => 2,
         }
@@ -131,6 +132,7 @@ impl Meta {
             Self::OutputName => 7,
             Self::Family => 15,
             Self::Protocol => 16,
+            Self::RouteClass => 13,
         }
     }
 }

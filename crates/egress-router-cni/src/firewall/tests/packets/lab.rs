@@ -28,7 +28,7 @@ pub(super) struct Network {
 
 impl Network {
     /// Linked to the pod by `interface`, with `own` addresses on the link and `more` behind it.
-    fn new(interface: &str, own: [&str; 2], more: &[&str], pods: [&str; 2]) -> Self {
+    pub(super) fn new(interface: &str, own: [&str; 2], more: &[&str], pods: [&str; 2]) -> Self {
         let (sender, receiver) = mpsc::channel();
         // A namespace exists as long as it is open.
         isolated(move || sender.send(Namespace::current().unwrap()).unwrap());
@@ -191,14 +191,19 @@ pub(super) fn attachment(slot: u32, destinations: Destinations) -> Firewall {
     }
 }
 
-/// Installs its table in the pod.
+/// Installs its tables in the pod.
 pub(super) fn install(firewall: &Firewall) {
     nftables::install(&mut netfilter(), &firewall.ruleset()).unwrap();
+    if let Some(frames) = firewall.frames() {
+        nftables::install(&mut netfilter(), &frames).unwrap();
+    }
 }
 
-/// Deletes its table.
+/// Deletes its tables.
 pub(super) fn delete(firewall: &Firewall) {
-    nftables::delete(&mut netfilter(), &firewall.ruleset().table).unwrap();
+    for ruleset in [Some(firewall.ruleset()), firewall.frames()].into_iter().flatten() {
+        nftables::delete(&mut netfilter(), ruleset.family(), &ruleset.table).unwrap();
+    }
 }
 
 /// A server for one talk in the pod.

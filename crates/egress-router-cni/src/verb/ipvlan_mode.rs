@@ -1,0 +1,181 @@
+//! All ipvlans of a master have the mode of the last one (ipvlan_set_port_mode in linux/drivers/net/ipvlan/ipvlan_main.c): another mode would
+//! silently change that of running pods, which then lose packets. So each attachment reserves its mode.
+//!
+//! The reservations are ordered by master and mode, so that an ADD reads those of other modes, usually none:
+//! `<run directory>/ipvlan/<index of the master>-<mode>/`.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::lock::Lock;
+use crate::cni::{Code, Error};
+use crate::config::interface::{IpvlanMode, Kind, mode_name};
+use crate::record::{Folder, Owned, PodNetns};
+
+/// Timeout of the master's lock, which is held for reading and writing a few small files.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The folder of all reservations.
+const FOLDER: &str = "ipvlan";
+
+const MODES: [IpvlanMode; 3] = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s];
+
+/// An attachment that has reserved the mode of its folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reservation {
+    /// `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// The interface's name in the pod.
+    pub interface: String,
+    /// The pod's namespace; without it, the reservation is void.
+    pub netns: PodNetns,
+}
+
+impl Owned for Reservation {
+    fn container_id(&self) -> &str {
+        &self.container_id
+    }
+
+    fn interface(&self) -> &str {
+        &self.interface
+    }
+}
+
+/// Checks that no other pod has an ipvlan of another mode on the master with this index. Returns the void reservations of other modes.
+///
+/// # Errors
+/// [`Code::InvalidConfig`]: another pod has one.
+pub fn check(
+    run_directory: &Path,
+    master: u32,
+    mode: IpvlanMode,
+    desired: &Reservation,
+) -> Result<Vec<Reservation>, Error> {
+    let mut void = Vec::new();
+    for other in MODES.into_iter().filter(|other| *other != mode) {
+        let (mut all, _) = folder(run_directory, master, other).all::<Reservation>();
+        all.retain(|one| (&one.container_id, &one.interface) != (&desired.container_id, &desired.interface));
+        for one in all {
+            if matches!(one.netns.open(), Ok(None)) {
+                void.push(one);
+                continue;
+            }
+            return Err(Error::new(
+                Code::InvalidConfig,
+                format!(
+                    "all ipvlans of a master share one mode, and container {} has one of mode {mode} on this master: \
+                     set interfaceArgs.mode to {mode}, or use another master",
+                    one.container_id,
+                    mode = mode_name(Kind::Ipvlan(other)),
+                ),
+            ));
+        }
+    }
+    Ok(void)
+}
+
+/// Reserves a mode on the master with this index, before the link is created. Of two calls with different modes, the second fails.
+///
+/// # Errors
+/// As [`check`]; [`Code::TryAgain`]: the master's lock is not free; [`Code::Io`].
+pub fn reserve(
+    run_directory: &Path,
+    master: u32,
+    mode: IpvlanMode,
+    desired: &Reservation,
+) -> Result<(), Error> {
+    let _lock = Lock::of_master(run_directory, master, Instant::now() + LOCK_TIMEOUT)?;
+    for void in check(run_directory, master, mode, desired)? {
+        release(run_directory, &void.container_id, &void.interface)?;
+    }
+    // A killed ADD of the same attachment may have reserved another mode.
+    release(run_directory, &desired.container_id, &desired.interface)?;
+    folder(run_directory, master, mode).write(desired)
+}
+
+fn folder(run_directory: &Path, master: u32, mode: IpvlanMode) -> Folder {
+    Folder::new(run_directory, &format!("{FOLDER}/{master}-{}", mode_name(Kind::Ipvlan(mode))), false)
+}
+
+/// Removes the reservations of an attachment, of whichever master and mode.
+///
+/// # Errors
+/// [`Code::Io`], with the path.
+pub fn release(run_directory: &Path, container_id: &str, interface: &str) -> Result<(), Error> {
+    // Most nodes have no ipvlan.
+    let folders = fs::read_dir(run_directory.join(FOLDER)).into_iter().flatten().flatten();
+    for folder in folders {
+        let name = Path::new(FOLDER).join(folder.file_name());
+        Folder::new(run_directory, &name.to_string_lossy(), false).remove(container_id, interface)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Namespace;
+
+    fn reservation(container_id: &str) -> Reservation {
+        let identity = Namespace::current().unwrap().identity().unwrap();
+        Reservation {
+            container_id: container_id.into(),
+            interface: "net1".into(),
+            netns: PodNetns { path: "/proc/thread-self/ns/net".into(), identity },
+        }
+    }
+
+    #[test]
+    fn another_mode_is_refused_until_the_last_pod_is_gone() {
+        let run = tempfile::tempdir().unwrap();
+        let reserve = |master, mode, container| reserve(run.path(), master, mode, &reservation(container));
+        for container in ["a", "b"] {
+            reserve(7, IpvlanMode::L2, container).unwrap();
+        }
+        let error = reserve(7, IpvlanMode::L3, "c").unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(error.message.contains("set interfaceArgs.mode to l2"), "{error}");
+        reserve(8, IpvlanMode::L3, "c").unwrap();
+        // A killed ADD of the same attachment, with another configuration.
+        reserve(8, IpvlanMode::L3s, "c").unwrap();
+        reserve(8, IpvlanMode::L3s, "d").unwrap();
+        for container in ["a", "b"] {
+            assert!(reserve(7, IpvlanMode::L3, "c").is_err());
+            release(run.path(), container, "net1").unwrap();
+        }
+        reserve(7, IpvlanMode::L3, "c").unwrap();
+    }
+
+    #[test]
+    fn a_reservation_of_a_pod_that_is_gone_is_void_and_removed() {
+        let run = tempfile::tempdir().unwrap();
+        let mut gone = reservation("a");
+        gone.netns.identity.1 += 1;
+        reserve(run.path(), 7, IpvlanMode::L2, &gone).unwrap();
+        reserve(run.path(), 7, IpvlanMode::L3, &reservation("b")).unwrap();
+        assert_eq!(fs::read_dir(run.path().join("ipvlan/7-l2")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn of_concurrent_calls_with_different_modes_those_of_one_mode_succeed() {
+        let run = tempfile::tempdir().unwrap();
+        let done: Vec<_> = std::thread::scope(|scope| {
+            let calls: Vec<_> = (0..12)
+                .map(|number| {
+                    let (run, mode) = (run.path(), MODES[number % 3]);
+                    scope.spawn(move || {
+                        reserve(run, 7, mode, &reservation(&format!("c{number}"))).map(|()| mode)
+                    })
+                })
+                .collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        let won: Vec<_> = done.iter().flatten().collect();
+        assert_eq!(won.len(), 4, "{done:?}");
+        assert!(won.iter().all(|mode| *mode == won[0]), "{done:?}");
+    }
+}

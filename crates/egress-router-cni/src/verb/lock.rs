@@ -1,0 +1,120 @@
+//! One call at a time in a pod, and one that checks the mode of a master's ipvlans. Runtimes guarantee this for one container and network, but some call concurrently for several networks of
+//! a pod.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::cni::{Code, Error};
+use crate::sys;
+
+/// First poll interval of a held lock, doubled up to [`MAX_INTERVAL`]: a call that does not wait for AWS ends after a few milliseconds.
+const INTERVAL: Duration = Duration::from_millis(1);
+/// A fraction of the time that a user notices.
+const MAX_INTERVAL: Duration = Duration::from_millis(32);
+
+/// The first byte of masters: inodes of namespaces have 32 bits.
+const MASTERS: u64 = 1 << 32;
+
+/// Held until it is dropped, or the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Waits until no other call holds the lock of the namespace with this device and inode. None if the folder cannot be written: the call
+    /// then fails to write its record, and concurrent calls are rare.
+    ///
+    /// All pods share an empty file, in which each has a byte, by its namespace's inode. So no call waits for another pod, and nothing must be
+    /// removed. The namespace's own file is not used, because a program in the pod could open and lock it.
+    ///
+    /// # Errors
+    /// [`Code::TryAgain`]: another call holds it until `deadline`.
+    pub fn of_pod(
+        run_directory: &Path,
+        (_, inode): (u64, u64),
+        deadline: Instant,
+    ) -> Result<Option<Self>, Error> {
+        Self::wait(run_directory, inode, deadline, "in this pod")
+    }
+
+    /// The same for the ipvlans of the master with this index on the node.
+    ///
+    /// # Errors
+    /// As [`Self::of_pod`].
+    pub fn of_master(run_directory: &Path, index: u32, deadline: Instant) -> Result<Option<Self>, Error> {
+        Self::wait(run_directory, MASTERS + u64::from(index), deadline, "on this master")
+    }
+
+    fn wait(run_directory: &Path, byte: u64, deadline: Instant, place: &str) -> Result<Option<Self>, Error> {
+        let path = run_directory.join("lock");
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = open().or_else(|_| {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(run_directory)?;
+            open()
+        });
+        let Ok(file) = file else { return Ok(None) };
+        let mut interval = INTERVAL;
+        loop {
+            match sys::try_lock_byte(&file, byte) {
+                Ok(true) => return Ok(Some(Self { _file: file })),
+                Ok(false) => {}
+                Err(_) => return Ok(None),
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::new(
+                    Code::TryAgain,
+                    format!("another call of this plugin {place} does not end"),
+                ));
+            }
+            std::thread::sleep(interval);
+            interval = (interval * 2).min(MAX_INTERVAL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_second_call_in_the_same_pod_waits_and_one_in_another_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        let end = Instant::now() + Duration::from_secs(60);
+        // Inode numbers of the kernel.
+        let pod = (4, 0xf000_0100);
+        let first = Lock::of_pod(&run, pod, end).unwrap().unwrap();
+        let others = [pod.1 - 1, pod.1 + 1, pod.1 + 256].map(|inode| Lock::of_pod(&run, (4, inode), end));
+        assert!(others.iter().all(|other| matches!(other, Ok(Some(_)))));
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let run = &run;
+            scope.spawn(move || sender.send(matches!(Lock::of_pod(run, pod, end), Ok(Some(_)))).unwrap());
+            let early = receiver.recv_timeout(Duration::from_millis(50));
+            assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
+            drop(first);
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(true));
+        });
+    }
+
+    /// A call that hangs must not make every later call of the pod hang.
+    #[test]
+    fn a_call_does_not_wait_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path();
+        let _first = Lock::of_pod(run, (4, 7), Instant::now()).unwrap().unwrap();
+        let error = Lock::of_pod(run, (4, 7), Instant::now() + Duration::from_millis(20)).unwrap_err();
+        assert_eq!(error.code, Code::TryAgain);
+        assert!(error.message.contains("in this pod"), "{error}");
+    }
+
+    #[test]
+    fn without_a_folder_there_is_no_lock() {
+        assert!(Lock::of_pod(Path::new("/proc/none"), (4, 1), Instant::now()).unwrap().is_none());
+    }
+}
