@@ -98,6 +98,7 @@ pub struct IpSpec {
     #[serde(rename = "type")]
     pub kind: String,
     /// Its family.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family: Option<IpFamily>,
     /// The address. The API server allocates it; None until then.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -371,6 +372,7 @@ kind!(NatGateway, "NATGateway", "natgateways", apinet);
 #[serde(rename_all = "camelCase", default)]
 pub struct NatGatewaySpec {
     /// Of its addresses. Immutable.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family: Option<IpFamily>,
     /// Its network. Immutable.
     pub network_ref: LocalRef,
