@@ -364,6 +364,9 @@ pub struct NatGateway {
     /// The desired state.
     #[serde(default)]
     pub spec: NatGatewaySpec,
+    /// The observed state.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub status: NatGatewayStatus,
 }
 kind!(NatGateway, "NATGateway", "natgateways", apinet);
 
@@ -392,6 +395,18 @@ pub struct NatGatewayIp {
     /// The address; None until it is allocated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
+}
+
+/// The status of a NATGateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NatGatewayStatus {
+    /// Network interfaces that have ports of an address.
+    #[serde(rename = "usedNATIPs")]
+    pub used: i64,
+    /// Network interfaces that need ports of an address.
+    #[serde(rename = "requestedNATIPs")]
+    pub requested: i64,
 }
 
 /// Adds addresses to a NAT gateway, and removes them, as its network interfaces need.
