@@ -1,15 +1,17 @@
 //! Executes actions. The API server's response to each write goes into the caches, and the next plan reads it there.
 //!
-//! * Objects of the apinet cluster are applied on the server's side, by force: this program owns the fields that it applies.
+//! * Objects of the apinet cluster are applied on the server's side, by force: this program owns the fields that it applies. They are
+//!   written as a whole, because a merge patch would make its fields those of another operation, and a list of targets is atomic.
 //! * All else is a JSON merge patch with the resourceVersion that was read: a lost update is impossible, and aggregated API servers
 //!   and CRDs serve it alike.
 
 use std::sync::Arc;
 
-use common::apply::{FieldManager, body};
+use common::apply::FieldManager;
 use common::cache::{Cache, ObjectKey};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Resource as _};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::api::{ApiKind, ApiNetKind, LocalUidRef};
@@ -18,6 +20,7 @@ use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
 use crate::error::Error;
 use crate::mapping::Mapping;
+use crate::names::Flavor;
 use crate::plan::steps::{InterfaceRef, MetadataPatch, VersionedName};
 use crate::plan::{Act, Desired, Status};
 
@@ -178,7 +181,7 @@ impl Apply {
     ) -> Result<(), Error> {
         let Some(cache) = cache else { return Ok(()) };
         let name = desired.meta().name.as_deref().unwrap_or_default();
-        let body = body::<K>(desired, &self.config.flavor).map_err(Error::Invalid)?;
+        let body = Body::new(desired, self.config.flavor);
         let parameters = PatchParams::apply(manager.name()).force();
         let writing = cache.writing();
         let written = self.apinet.api::<K>().patch(name, &parameters, &Patch::Apply(body)).await;
@@ -219,6 +222,26 @@ impl Apply {
     }
 }
 
+/// The body of a server-side apply. It is serialized without a [`Value`] between, which is larger than the request by far: a routing
+/// can have thousands of targets. The types have no nulls, which no manager owns.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Body<'a, K> {
+    api_version: String,
+    kind: String,
+    #[serde(flatten)]
+    object: &'a K,
+}
+
+impl<'a, K: ApiNetKind> Body<'a, K> {
+    /// Of an object with the fields that this program owns.
+    #[must_use]
+    pub fn new(object: &'a K, flavor: Flavor) -> Body<'a, K> {
+        let (api_version, kind) = (K::api_version(&flavor).into_owned(), K::kind(&flavor).into_owned());
+        Body { api_version, kind, object }
+    }
+}
+
 /// The patch, to be refused if the object has another version.
 fn of_version(mut patch: Value, resource_version: Option<&str>) -> Value {
     if let Some(fields) = patch.as_object_mut() {
@@ -246,4 +269,87 @@ async fn merge<K: ApiKind>(
     };
     cache.written(writing, written.map_err(Error::of_update)?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::api::apinet::{
+        Ip, LoadBalancer, LoadBalancerRouting, NatGateway, NatGatewayAutoscaler, Network,
+    };
+    use crate::api::network_policy::{NetworkPolicy, NetworkPolicyRule, ObjectIp, Peer, Rule, Spec};
+    use crate::api::{IpFamily, apinet, network_policy};
+
+    fn body<K: ApiNetKind>(object: &K) -> Value {
+        serde_json::to_value(Body::new(object, Flavor::Ironcore)).unwrap()
+    }
+
+    #[test]
+    fn a_body_has_its_type_and_the_fields_of_the_object() {
+        let target_ref = apinet::DestinationTarget {
+            uid: "i1".into(),
+            name: "nic".into(),
+            node_ref: crate::api::LocalRef { name: "node-1".into() },
+        };
+        let destination = apinet::Destination { ip: "10.0.0.1".into(), target_ref: Some(target_ref) };
+        let mut routing = LoadBalancerRouting { destinations: vec![destination], ..Default::default() };
+        routing.metadata.name = Some("u1".into());
+        assert_eq!(
+            body(&routing),
+            json!({
+                "apiVersion": "core.apinet.ironcore.dev/v1alpha1",
+                "kind": "LoadBalancerRouting",
+                "metadata": { "name": "u1" },
+                "destinations": [
+                    { "ip": "10.0.0.1", "targetRef": { "uid": "i1", "name": "nic", "nodeRef": { "name": "node-1" } } },
+                ],
+            })
+        );
+    }
+
+    /// A null is a value that a field manager sets.
+    #[test]
+    fn a_body_has_no_nulls() {
+        let peer = Peer { object_selector: Some(Default::default()), ip_block: Some(Default::default()) };
+        let ingress =
+            network_policy::Ingress { ports: vec![Default::default()], from: vec![peer, Default::default()] };
+        let policy = NetworkPolicy {
+            spec: Spec { ingress: vec![ingress], ..Default::default() },
+            ..Default::default()
+        };
+        let ip = ObjectIp { ip_family: IpFamily::IPv4, prefix: None };
+        let rule =
+            Rule { ips: vec![ip], network_policy_ports: vec![Default::default()], ..Default::default() };
+        let rule = NetworkPolicyRule {
+            targets: vec![Default::default()],
+            ingress: vec![rule],
+            ..Default::default()
+        };
+        let mut network = Network::default();
+        network.spec.peerings =
+            vec![apinet::Peering { prefixes: vec![Default::default()], ..Default::default() }];
+        let mut balancer = LoadBalancer::default();
+        balancer.spec.ips =
+            vec![apinet::LoadBalancerIp { name: "a".into(), ip_family: IpFamily::IPv4, ip: None }];
+        balancer.spec.ports = vec![crate::api::Port { protocol: None, port: 1, end_port: None }];
+        balancer.spec.template.spec.affinity = Some(Default::default());
+        let mut gateway = NatGateway::default();
+        gateway.spec.ips = vec![Default::default()];
+        let routing = LoadBalancerRouting { destinations: vec![Default::default()], ..Default::default() };
+        let bodies = [
+            body(&network),
+            body(&Ip::default()),
+            body(&balancer),
+            body(&routing),
+            body(&gateway),
+            body(&NatGatewayAutoscaler::default()),
+            body(&policy),
+            body(&rule),
+        ];
+        for body in bodies {
+            assert!(!body.to_string().contains("null"), "{body}");
+        }
+    }
 }

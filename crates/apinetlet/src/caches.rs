@@ -102,7 +102,7 @@ impl Caches {
                 .packed()
                 .index(BY_PROVIDER_UID, move |one| {
                     let id = InterfaceId::parse(flavor, &one.spec.provider_id);
-                    id.into_iter().map(|id| id.uid).collect()
+                    id.into_iter().map(|id| id.uid.to_owned()).collect()
                 })
                 .index(BY_VIRTUAL_IP, |one| {
                     let name = one.virtual_ip();

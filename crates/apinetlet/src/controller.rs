@@ -107,9 +107,9 @@ impl<M: Mapping> Reconciler for OfKind<M> {
         for _ in 0..ROUNDS {
             let Some(object) = cache.get(key) else { return Ok(Next::Gone) };
             let plan = M::plan(config, caches, Arc::unwrap_or_clone(object));
-            problems.found(&plan.problems);
+            let unreported = problems.found(plan.problems);
             if plan.steps.is_empty() {
-                return Ok(Next::OnChange);
+                return Ok(unreported.map_or(Next::OnChange, Next::After));
             }
             for step in &plan.steps {
                 let executor = Executor { events: &problems.events, ..Executor::from(runtime) };

@@ -123,7 +123,7 @@ impl Mapping for NetworkInterface {
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let mut interfaces = caches.apinet.network_interfaces.indexed(BY_ORIGIN, uid);
         if let Ok(id) = InterfaceId::parse(config.flavor, &object.spec.provider_id) {
-            interfaces.extend(caches.apinet.network_interfaces.indexed(BY_UID, &id.uid));
+            interfaces.extend(caches.apinet.network_interfaces.indexed(BY_UID, id.uid));
         }
         let mut virtual_ips = caches.virtual_ips.indexed(BY_TARGET, uid);
         let referenced = object.virtual_ip().map(|name| local_key(&object, name));
@@ -186,9 +186,9 @@ impl Mapping for LoadBalancer {
         let snapshot = plan::load_balancer::Snapshot {
             network: network(caches, &object, &object.spec.network_ref.name),
             prefixes: prefixes(caches, &object),
-            routing: owned(caches.load_balancer_routings.get(&ObjectKey::of(&object))),
+            routing: caches.load_balancer_routings.get(&ObjectKey::of(&object)),
             counterpart: owned(caches.apinet.load_balancers.get(&key)),
-            counterpart_routing: owned(caches.apinet.load_balancer_routings.get(&key)),
+            counterpart_routing: caches.apinet.load_balancer_routings.get(&key),
             source: object,
         };
         plan::load_balancer::plan(config, &snapshot)

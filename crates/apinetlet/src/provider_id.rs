@@ -31,17 +31,17 @@ pub struct NetworkId {
     pub uid: String,
 }
 
-/// The provider ID of a NetworkInterface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InterfaceId {
+/// The provider ID of a NetworkInterface. A parsed one borrows its parts: a load balancer has thousands of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceId<T = String> {
     /// Namespace of the apinet NetworkInterface.
-    pub namespace: String,
+    pub namespace: T,
     /// Its name.
-    pub name: String,
+    pub name: T,
     /// The apinet Node that it is on.
-    pub node: String,
+    pub node: T,
     /// Its UID.
-    pub uid: String,
+    pub uid: T,
 }
 
 impl NetworkId {
@@ -50,7 +50,7 @@ impl NetworkId {
     /// # Errors
     /// It has not four parts, as one with a foreign prefix.
     pub fn parse(flavor: Flavor, text: &str) -> Result<NetworkId, InvalidProviderId> {
-        let [namespace, name, id, uid] = parts(flavor, text, "id")?;
+        let [namespace, name, id, uid] = parts(flavor, text, "id")?.map(str::to_owned);
         Ok(NetworkId { namespace, name, id, uid })
     }
 
@@ -61,19 +61,21 @@ impl NetworkId {
     }
 }
 
-impl InterfaceId {
+impl<'a> InterfaceId<&'a str> {
     /// Parses an ID. As in the Go programs, the prefix may be missing.
     ///
     /// # Errors
     /// It has not four parts, or its node is no DNS subdomain.
-    pub fn parse(flavor: Flavor, text: &str) -> Result<InterfaceId, InvalidProviderId> {
+    pub fn parse(flavor: Flavor, text: &'a str) -> Result<InterfaceId<&'a str>, InvalidProviderId> {
         let [namespace, name, node, uid] = parts(flavor, text, "node")?;
-        if !is_dns_subdomain(&node) {
-            return Err(InvalidProviderId::Node(node));
+        if !is_dns_subdomain(node) {
+            return Err(InvalidProviderId::Node(node.to_owned()));
         }
         Ok(InterfaceId { namespace, name, node, uid })
     }
+}
 
+impl<T: fmt::Display> InterfaceId<T> {
     /// With the prefix of the flavor.
     pub fn display(&self, flavor: Flavor) -> impl fmt::Display {
         let InterfaceId { namespace, name, node, uid } = self;
@@ -81,9 +83,9 @@ impl InterfaceId {
     }
 }
 
-fn parts(flavor: Flavor, text: &str, third: &'static str) -> Result<[String; 4], InvalidProviderId> {
+fn parts<'a>(flavor: Flavor, text: &'a str, third: &'static str) -> Result<[&'a str; 4], InvalidProviderId> {
     let prefix = flavor.names().provider_id;
-    let mut parts = text.strip_prefix(prefix).unwrap_or(text).split('/').map(str::to_owned);
+    let mut parts = text.strip_prefix(prefix).unwrap_or(text).split('/');
     match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(first), Some(second), Some(third), Some(fourth), None) => Ok([first, second, third, fourth]),
         _ => Err(InvalidProviderId::Parts(text.to_owned(), prefix, third)),
@@ -116,7 +118,7 @@ mod tests {
     fn ids_are_those_of_upstreams_own_test() {
         let text = format!("onmetal-api-net://namespace/name/node.dns.subdomain/{UID}");
         let id = InterfaceId::parse(Flavor::Onmetal, &text).unwrap();
-        assert_eq!((id.name.as_str(), id.node.as_str()), ("name", "node.dns.subdomain"));
+        assert_eq!((id.name, id.node), ("name", "node.dns.subdomain"));
         assert_eq!(id.display(Flavor::Onmetal).to_string(), text);
         let text = format!("onmetal-api-net://namespace/name/foo/{UID}");
         let id = NetworkId::parse(Flavor::Onmetal, &text).unwrap();
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_node_is_a_dns_subdomain() {
-        let parse = |node: &str| InterfaceId::parse(Flavor::Ironcore, &format!("a/b/{node}/d"));
+        let parse = |node: &str| InterfaceId::parse(Flavor::Ironcore, &format!("a/b/{node}/d")).map(drop);
         for node in ["node", "node-1.example.com", "1", &"a".repeat(253)] {
             assert!(parse(node).is_ok(), "{node}");
         }

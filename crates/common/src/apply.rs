@@ -157,7 +157,7 @@ impl FieldManager {
     {
         let kind = K::kind(&()).into_owned();
         let invalid = |why: String| Error::Invalid { kind: kind.clone(), why };
-        let body = body::<K>(desired, &()).map_err(invalid)?;
+        let body = body::<K>(desired).map_err(invalid)?;
         let name = body.pointer("/metadata/name").and_then(Value::as_str);
         let name = name.ok_or_else(|| invalid("it has no name".to_owned()))?.to_owned();
         if let Some(observed) = observed
@@ -220,15 +220,12 @@ impl FieldManager {
     }
 }
 
-/// The body of a server-side apply: with the type, and without nulls, which no manager owns. `dynamic` is `&()` for a static type.
-///
-/// # Errors
-/// It cannot be serialized, or is no object: a mistake in the program, for a developer.
-pub fn body<K: Resource>(desired: &impl Serialize, dynamic: &K::DynamicType) -> Result<Value, String> {
+/// The body of a server-side apply: with the type, and without nulls, which no manager owns.
+fn body<K: Resource<DynamicType = ()>>(desired: &impl Serialize) -> Result<Value, String> {
     let mut body = without_nulls(serde_json::to_value(desired).map_err(|error| error.to_string())?);
     let fields = body.as_object_mut().ok_or("it is no object")?;
-    fields.insert("apiVersion".to_owned(), K::api_version(dynamic).into());
-    fields.insert("kind".to_owned(), K::kind(dynamic).into());
+    fields.insert("apiVersion".to_owned(), K::api_version(&()).into());
+    fields.insert("kind".to_owned(), K::kind(&()).into());
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
         // The API server refuses managedFields, and does not store empty labels, annotations, finalizers and ownerReferences.
         metadata.remove("managedFields");
@@ -371,7 +368,7 @@ mod tests {
     }
 
     fn is_shown(desired: &Value, subresource: Option<&str>) -> bool {
-        MANAGER.shows(&observed(), &body::<Service>(desired, &()).unwrap(), subresource).unwrap()
+        MANAGER.shows(&observed(), &body::<Service>(desired).unwrap(), subresource).unwrap()
     }
 
     #[test]
@@ -418,7 +415,7 @@ mod tests {
         assert!(!is_shown(&recreated, None));
         assert!(
             !FieldManager::new("another")
-                .shows(&observed(), &body::<Service>(&desired(), &()).unwrap(), None)
+                .shows(&observed(), &body::<Service>(&desired()).unwrap(), None)
                 .unwrap()
         );
     }
@@ -436,9 +433,9 @@ mod tests {
         let map: ConfigMap =
             serde_json::from_value(json!({ "metadata": { "name": "a", "managedFields": [] } })).unwrap();
         assert_eq!(
-            body::<ConfigMap>(&map, &()).unwrap(),
+            body::<ConfigMap>(&map).unwrap(),
             json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } })
         );
-        assert!(body::<ConfigMap>(&"text", &()).is_err());
+        assert!(body::<ConfigMap>(&"text").is_err());
     }
 }

@@ -45,6 +45,13 @@ async fn a_full_pool_is_reported_and_the_object_is_mapped_when_an_address_is_fre
     let spec = json!({ "type": "Public", "ipFamilies": ["IPv4", "IPv6"], "networkRef": { "name": "net" } });
     create(&balancers, "web", spec).await;
     env.wait_warning("web", FULL).await;
+    // The autoscaler of ironcore-net is refused, not apinetlet.
+    let gateways = env.source::<source::NatGateway>();
+    let spec = json!({ "type": "Public", "ipFamily": "IPv4", "networkRef": { "name": "net" } });
+    create(&gateways, "nat", spec).await;
+    env.wait_warning("nat", "it has 0 public addresses and needs more").await;
+    delete(&gateways, "nat").await;
+    wait_gone(&gateways, "nat").await;
     assert_eq!(virtual_ips.get("waiting").await.unwrap().status.ip, None);
     assert_eq!(balancers.get("web").await.unwrap().status.ips, [""; 0]);
 

@@ -98,6 +98,7 @@ pub struct IpSpec {
     #[serde(rename = "type")]
     pub kind: String,
     /// Its family.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family: Option<IpFamily>,
     /// The address. The API server allocates it; None until then.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -363,6 +364,9 @@ pub struct NatGateway {
     /// The desired state.
     #[serde(default)]
     pub spec: NatGatewaySpec,
+    /// The observed state.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub status: NatGatewayStatus,
 }
 kind!(NatGateway, "NATGateway", "natgateways", apinet);
 
@@ -371,6 +375,7 @@ kind!(NatGateway, "NATGateway", "natgateways", apinet);
 #[serde(rename_all = "camelCase", default)]
 pub struct NatGatewaySpec {
     /// Of its addresses. Immutable.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family: Option<IpFamily>,
     /// Its network. Immutable.
     pub network_ref: LocalRef,
@@ -390,6 +395,18 @@ pub struct NatGatewayIp {
     /// The address; None until it is allocated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
+}
+
+/// The status of a NATGateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NatGatewayStatus {
+    /// Network interfaces that have ports of an address.
+    #[serde(rename = "usedNATIPs")]
+    pub used: i64,
+    /// Network interfaces that need ports of an address.
+    #[serde(rename = "requestedNATIPs")]
+    pub requested: i64,
 }
 
 /// Adds addresses to a NAT gateway, and removes them, as its network interfaces need.

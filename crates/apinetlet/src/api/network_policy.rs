@@ -129,6 +129,7 @@ pub struct NetworkPolicyRule {
     /// Metadata.
     pub metadata: ObjectMeta,
     /// The apinet Network.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub network_ref: Option<LocalUidRef>,
     /// The interfaces that it applies to.
     #[serde(default, deserialize_with = "or_default")]
@@ -178,5 +179,6 @@ pub struct ObjectIp {
     /// Of the address.
     pub ip_family: IpFamily,
     /// CIDR of one address.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
 }

@@ -50,7 +50,7 @@ fn load_balancer(state: &mut load_balancer::Snapshot, act: Act) {
                 object.metadata.uid = Some("a1".into());
                 state.counterpart = Some(object);
             }
-            Desired::LoadBalancerRouting(object) => state.counterpart_routing = Some(object),
+            Desired::LoadBalancerRouting(object) => state.counterpart_routing = Some(object.into()),
             other => unreachable!("{other:?}"),
         },
         other => unreachable!("{other:?}"),
@@ -127,7 +127,7 @@ proptest! {
         let mut state = load_balancer::Snapshot { network: Some("n1".into()), ..Default::default() };
         state.source.metadata = metadata();
         for ((spec, routing), layout, node_affinity) in versions {
-            (state.source.spec, state.routing) = (spec, Some(routing));
+            (state.source.spec, state.routing) = (spec, Some(routing.into()));
             let config = Config { node_affinity, ..config(layout) };
             converge(&mut state, |state| load_balancer::plan(&config, state), load_balancer);
             let addresses = state.counterpart.as_ref().unwrap().spec.ips.len();

@@ -1,6 +1,7 @@
 //! A LoadBalancer: its counterpart, and the routing with its targets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -23,12 +24,46 @@ pub struct Snapshot {
     pub network: Option<String>,
     /// The allocated Prefixes that it controls (CIDR), by their names.
     pub prefixes: BTreeMap<String, String>,
-    /// The source routing of the same name.
-    pub routing: Option<source::LoadBalancerRouting>,
+    /// The source routing of the same name. It can have thousands of targets, so it is not copied for each plan.
+    pub routing: Option<Arc<source::LoadBalancerRouting>>,
     /// The apinet LoadBalancer that has its UID as name.
     pub counterpart: Option<apinet::LoadBalancer>,
     /// The apinet routing of the same name.
-    pub counterpart_routing: Option<apinet::LoadBalancerRouting>,
+    pub counterpart_routing: Option<Arc<apinet::LoadBalancerRouting>>,
+}
+
+impl Snapshot {
+    /// The targets, each with the apinet interface that its provider ID names, if it names one.
+    fn targets(&self, config: &Config) -> impl Iterator<Item = Target<'_>> {
+        let flavor = config.flavor;
+        self.routing.iter().flat_map(|routing| &routing.destinations).map(move |one| {
+            let id = one.target_ref.as_ref().map(|target| target.provider_id.as_str());
+            Target { ip: &one.ip, interface: id.and_then(|id| InterfaceId::parse(flavor, id).ok()) }
+        })
+    }
+}
+
+/// A target of the source object.
+struct Target<'a> {
+    ip: &'a str,
+    interface: Option<InterfaceId<&'a str>>,
+}
+
+impl Target<'_> {
+    fn destination(&self) -> apinet::Destination {
+        let target_ref = self.interface.map(|id| apinet::DestinationTarget {
+            uid: id.uid.to_owned(),
+            name: id.name.to_owned(),
+            node_ref: LocalRef { name: id.node.to_owned() },
+        });
+        apinet::Destination { ip: self.ip.to_owned(), target_ref }
+    }
+
+    fn is(&self, observed: &apinet::Destination) -> bool {
+        let target = observed.target_ref.as_ref();
+        let target = target.map(|one| (one.uid.as_str(), one.name.as_str(), one.node_ref.name.as_str()));
+        self.ip == observed.ip && self.interface.map(|id| (id.uid, id.name, id.node)) == target
+    }
 }
 
 /// The next steps.
@@ -48,7 +83,6 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         return plan;
     };
     let metadata = counterpart(config, Kind::LoadBalancer, &origin);
-    let destinations = destinations(config, snapshot);
     let ips = match source.spec.kind.as_str() {
         "Public" => public_ips(&source.spec.ip_families),
         "Internal" => internal_ips(snapshot),
@@ -57,7 +91,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             return plan;
         }
     };
-    let (selector, template) = instances(config, &origin, observed.as_ref(), &destinations);
+    let (selector, template) = instances(config, &origin, snapshot);
     let mut labels = copied_labels(config, &source.metadata);
     labels.extend(metadata.labels.clone().unwrap_or_default());
     let desired = apinet::LoadBalancer {
@@ -75,18 +109,17 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         plan.step(Action::apply(&regarding, Desired::LoadBalancer(desired)), because);
     }
     let Some(observed) = observed else { return plan };
-    let routing = apinet::LoadBalancerRouting {
-        metadata: ObjectMeta {
-            owner_references: owned_by(config.flavor, "LoadBalancer", &observed.metadata),
-            ..metadata
-        },
-        destinations,
-    };
+    let owner_references = owned_by(config.flavor, "LoadBalancer", &observed.metadata);
+    let metadata = ObjectMeta { owner_references, ..metadata };
     let is_applied = |one: &apinet::LoadBalancerRouting| {
-        is_applied_metadata(config, &routing.metadata, &one.metadata)
-            && routing.destinations == one.destinations
+        let mut observed = one.destinations.iter();
+        is_applied_metadata(config, &metadata, &one.metadata)
+            && snapshot.targets(config).all(|one| observed.next().is_some_and(|observed| one.is(observed)))
+            && observed.next().is_none()
     };
-    if let Some(because) = outdated(snapshot.counterpart_routing.as_ref(), is_applied) {
+    if let Some(because) = outdated(snapshot.counterpart_routing.as_deref(), is_applied) {
+        let destinations = snapshot.targets(config).map(|one| one.destination()).collect();
+        let routing = apinet::LoadBalancerRouting { metadata, destinations };
         plan.step(Action::apply(&regarding, Desired::LoadBalancerRouting(routing)), because);
     }
     let ips = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
@@ -124,37 +157,21 @@ fn internal_ips(snapshot: &Snapshot) -> Vec<apinet::LoadBalancerIp> {
     known.collect()
 }
 
-/// The targets, each with the apinet interface that its provider ID names, if it names one.
-fn destinations(config: &Config, snapshot: &Snapshot) -> Vec<apinet::Destination> {
-    let given = snapshot.routing.iter().flat_map(|routing| &routing.destinations);
-    given
-        .map(|one| {
-            let id = one.target_ref.as_ref().map(|target| target.provider_id.as_str());
-            let id = id.and_then(|id| InterfaceId::parse(config.flavor, id).ok());
-            let target_ref = id.map(|id| apinet::DestinationTarget {
-                uid: id.uid,
-                name: id.name,
-                node_ref: LocalRef { name: id.node },
-            });
-            apinet::Destination { ip: one.ip.clone(), target_ref }
-        })
-        .collect()
-}
-
 /// Selector and template of the instances: at most one in each zone.
 ///
 /// The selector is immutable. An observed one stays, because an older program may have selected by other labels.
 fn instances(
     config: &Config,
     origin: &Origin,
-    observed: Option<&apinet::LoadBalancer>,
-    destinations: &[apinet::Destination],
+    snapshot: &Snapshot,
 ) -> (apinet::MatchLabels, apinet::InstanceTemplate) {
     let written = Keys::of(config.flavor, Kind::LoadBalancer).write(origin, config.layout);
     let own = || apinet::MatchLabels { match_labels: written.labels.clone() };
+    let observed = snapshot.counterpart.as_ref();
     let selector = observed.and_then(|observed| observed.spec.selector.clone()).unwrap_or_else(own);
+    let targets = config.node_affinity.then(|| snapshot.targets(config));
     let nodes: BTreeSet<&str> =
-        destinations.iter().filter_map(|one| Some(one.target_ref.as_ref()?.node_ref.name.as_str())).collect();
+        targets.into_iter().flatten().filter_map(|one| Some(one.interface?.node)).collect();
     let terms = nodes.into_iter().map(|node| apinet::NodeSelectorTerm {
         match_fields: vec![apinet::Requirement {
             key: "metadata.name".to_owned(),
@@ -163,7 +180,7 @@ fn instances(
         }],
     });
     let required = apinet::NodeSelector { node_selector_terms: terms.collect() };
-    let is_affine = config.node_affinity && !required.node_selector_terms.is_empty();
+    let is_affine = !required.node_selector_terms.is_empty();
     let node_affinity = is_affine.then_some(apinet::Required { required });
     let term = apinet::AntiAffinityTerm {
         label_selector: Some(selector.clone()),

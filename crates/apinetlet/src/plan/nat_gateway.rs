@@ -52,6 +52,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
                 .ports_per_network_interface
                 .unwrap_or(source::NatGatewaySpec::DEFAULT_PORTS),
         },
+        ..apinet::NatGateway::default()
     };
     let is_applied = |observed: &apinet::NatGateway| {
         // The autoscaler owns the addresses.
@@ -79,7 +80,14 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     if let Some(because) = outdated(snapshot.autoscaler.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NatGatewayAutoscaler(autoscaler)), because);
     }
-    let ips = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
+    let ips: Vec<_> = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
+    // The API server refuses the write of the autoscaler if there is no free address, and nothing in the gateway shows the refusal.
+    let has_fewer = |limit: i32| usize::try_from(limit).is_ok_and(|limit| ips.len() < limit);
+    let has_waiting = observed.status.used < observed.status.requested;
+    let is_short = has_fewer(config.min_public_ips) || has_waiting && has_fewer(config.max_public_ips);
+    if is_short && snapshot.autoscaler.is_some() {
+        plan.problem(regarding.clone(), Reason::AddressMissing(ips.len()));
+    }
     let status = source::Ips { ips };
     if status != source.status {
         plan.step(Action::new(&regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
@@ -153,6 +161,34 @@ mod tests {
         assert_eq!(acts(&plan), ["Apply", "UpdateStatus"], "the autoscaler and the status");
         let Act::SetStatus(Status::Ips(status)) = &plan.steps[1].action.act else { unreachable!("{plan:?}") };
         assert_eq!(status.ips, ["10.0.0.1"]);
+    }
+
+    #[test]
+    fn an_address_that_the_autoscaler_does_not_add_is_a_problem() {
+        let mut snapshot = snapshot();
+        let mut gateway: apinet::NatGateway =
+            serde_json::from_value(applied(&plan(&config(), &snapshot), 0)).unwrap();
+        gateway.metadata.uid = Some("a1".into());
+        snapshot.counterpart = Some(gateway.clone());
+        assert_eq!(problems(&plan(&config(), &snapshot)), [""; 0], "there is no autoscaler yet");
+        snapshot.autoscaler = Some(serde_json::from_value(applied(&plan(&config(), &snapshot), 0)).unwrap());
+        // Addresses, interfaces with ports and those that need some, with a limit of ten.
+        for (has, used, requested, problem) in [
+            (0, 0, 0, Some("AddressMissing")),
+            (1, 0, 0, None),
+            (1, 3, 3, None),
+            (1, 3, 4, Some("AddressMissing")),
+            (10, 3, 4, None),
+        ] {
+            let ip = |number| apinet::NatGatewayIp { name: format!("{number}"), ip: Some("10.0.0.1".into()) };
+            gateway.spec.ips = (0..has).map(ip).collect();
+            // As the API server serves it.
+            gateway.status =
+                serde_json::from_value(json!({ "usedNATIPs": used, "requestedNATIPs": requested })).unwrap();
+            snapshot.counterpart = Some(gateway.clone());
+            let problem: Vec<_> = problem.into_iter().collect();
+            assert_eq!(problems(&plan(&config(), &snapshot)), problem, "{has} {used} {requested}");
+        }
     }
 
     #[test]

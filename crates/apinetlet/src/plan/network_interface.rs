@@ -164,7 +164,7 @@ fn interface<'a>(
             None
         }
     };
-    let is_named = |metadata: &ObjectMeta| uid.is_some() && metadata.uid == uid;
+    let is_named = |metadata: &ObjectMeta| uid.is_some() && metadata.uid.as_deref() == uid;
     // First of all, because two interfaces cannot have one public address.
     for interface in snapshot.interfaces.iter().filter(|one| !is_named(&one.metadata)) {
         if let Claim::Own = claim_of(config, interface, origin) {

@@ -279,6 +279,11 @@ pub enum Reason {
     /// The API server requires the family, so that it is missing only if another server has served the object.
     #[error("spec.ipFamily is missing")]
     FamilyMissing,
+    /// A NATGateway has so many public addresses.
+    #[error(
+        "it has {0} public addresses and needs more, and ironcore-net adds none; its address pool may be full"
+    )]
+    AddressMissing(usize),
     /// The interface belongs to another source object.
     #[error("apinet NetworkInterface {0} is claimed by {1}; two source objects have its provider ID")]
     InterfaceTaken(String, String),
@@ -291,6 +296,13 @@ pub enum Reason {
     /// An apinet object is deleted or released.
     #[error("{0} does not exist any more")]
     SourceGone(String),
+}
+
+impl Reason {
+    /// Whether another program solves such a problem in most cases, within seconds.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Reason::AddressMissing(_))
+    }
 }
 
 impl plan::Reason for Reason {
@@ -309,6 +321,7 @@ impl plan::Reason for Reason {
             Reason::NetworkNotFound(_) => "NetworkNotFound",
             Reason::TypeUnknown(_) => "TypeUnknown",
             Reason::FamilyMissing => "FamilyMissing",
+            Reason::AddressMissing(_) => "AddressMissing",
             Reason::InterfaceTaken(..) => "InterfaceTaken",
             Reason::ProviderIdInvalid(_) => "ProviderIDInvalid",
             Reason::VirtualIpTaken(..) => "VirtualIPTaken",

@@ -134,7 +134,7 @@ impl<K: Resource + Clone> Store<K> {
         // An unchanged object is kept once, not twice, while the list arrives.
         let object = match (self.objects.get(&key), self.get(&key)) {
             (Some(kept), Some(old)) if is_version(&*old, &object) => kept.clone(),
-            _ => self.packing.keep(object),
+            _ => self.packing.keep(object).0,
         };
         self.listed.insert(key, object);
     }
@@ -156,9 +156,18 @@ impl<K: Resource + Clone> Store<K> {
         }
         let gone: Vec<ObjectKey> =
             self.objects.keys().filter(|key| !listed.contains_key(key)).cloned().collect();
-        let mut changes: Vec<Replaced<K>> = gone.iter().filter_map(|key| self.remove(key)).collect();
-        for (key, object) in listed {
-            changes.extend(self.put(key, object));
+        let mut changes: Vec<Replaced<K>> =
+            gone.iter().filter_map(|key| Some(self.remove(key, &*self.get(key)?))).collect();
+        for (key, kept) in listed {
+            let old = self.objects.get(&key).cloned();
+            if old.as_ref().is_some_and(|old| old.is(&kept)) {
+                continue;
+            }
+            let Some(new) = self.packing.open(&kept) else { continue };
+            let is_change = self.reindex(&key, self.get(&key).as_deref(), &mut Arc::unwrap_or_clone(new));
+            self.objects.insert(key, kept.clone());
+            // Both stay packed: a list can have a hundred thousand.
+            changes.extend(is_change.then_some(Replaced { old, new: Some(kept) }));
         }
         changes
     }
@@ -166,22 +175,23 @@ impl<K: Resource + Clone> Store<K> {
     /// The watch delivers an object.
     pub fn apply(&mut self, object: K) -> Option<Replaced<K>> {
         let key = ObjectKey::of(&object);
+        let old = self.get(&key);
         self.delivered = self.delivered.max(version(&object).unwrap_or_default());
-        if self.is_before_write(&key, &object) {
+        if self.is_before_write(&key, old.as_deref(), &object) {
             return None;
         }
-        let object = self.packing.keep(object);
-        self.put(key, object)
+        self.put(key, old, object)
     }
 
     /// The watch delivers a deletion, with the last state of the object.
     pub fn delete(&mut self, object: &K) -> Option<Replaced<K>> {
         let key = ObjectKey::of(object);
+        let old = self.get(&key);
         self.delivered = self.delivered.max(version(object).unwrap_or_default());
-        if self.is_before_write(&key, object) {
+        if self.is_before_write(&key, old.as_deref(), object) {
             return None;
         }
-        self.remove(&key)
+        Some(self.remove(&key, &*old?))
     }
 
     /// The response to a write of this process, which was sent when so many lists had begun. It is ignored if the watch or a later
@@ -189,61 +199,65 @@ impl<K: Resource + Clone> Store<K> {
     pub fn write(&mut self, lists: u64, object: K) -> Option<Replaced<K>> {
         let key = ObjectKey::of(&object);
         let is_delivered = version(&object).is_none_or(|version| version <= self.delivered);
-        let is_outdated = self.get(&key).is_some_and(|old| !is_newer(&object, &*old));
+        let old = self.get(&key);
+        let is_outdated = old.as_ref().is_some_and(|old| !is_newer(&object, &**old));
         if lists != self.lists || is_delivered || is_outdated {
             return None;
         }
         self.written.insert(key.clone());
-        let object = self.packing.keep(object);
-        self.put(key, object)
+        self.put(key, old, object)
     }
 
     /// The object was deleted by this process.
     pub fn write_deletion(&mut self, object: &K) -> Option<Replaced<K>> {
         let key = ObjectKey::of(object);
-        if self.get(&key)?.meta().uid != object.meta().uid {
+        let old = self.get(&key)?;
+        if old.meta().uid != object.meta().uid {
             return None;
         }
         self.written.remove(&key);
-        self.remove(&key)
+        Some(self.remove(&key, &old))
     }
 
     /// Whether a delivered object is older than the cached one, which this process has written. The first delivered object that is
     /// not ends this.
-    fn is_before_write(&mut self, key: &ObjectKey, delivered: &K) -> bool {
+    fn is_before_write(&mut self, key: &ObjectKey, cached: Option<&K>, delivered: &K) -> bool {
         let is_before =
-            self.written.contains(key) && self.get(key).is_some_and(|written| is_newer(&*written, delivered));
+            self.written.contains(key) && cached.is_some_and(|written| is_newer(written, delivered));
         if !is_before {
             self.written.remove(key);
         }
         is_before
     }
 
-    fn put(&mut self, key: ObjectKey, kept: Kept<K>) -> Option<Replaced<K>> {
-        if self.objects.get(&key).is_some_and(|old| old.is(&kept)) {
-            return None;
-        }
-        let (old, new) = (self.get(&key), self.packing.open(&kept)?);
-        if let Some(old) = &old {
-            self.indexes.iter_mut().for_each(|index| index.remove(&key, old));
-        }
-        self.indexes.iter_mut().for_each(|index| index.add(&key, &new));
-        let is_same = old.is_some_and(|old| self.is_same(&old, &new));
-        let old = self.objects.insert(key, kept.clone());
-        (!is_same).then_some(Replaced { old, new: Some(kept) })
+    /// `old`: the cached object. Handlers get both as they are here, and nothing is decoded for them.
+    fn put(&mut self, key: ObjectKey, old: Option<Arc<K>>, mut object: K) -> Option<Replaced<K>> {
+        let is_change = self.reindex(&key, old.as_deref(), &mut object);
+        let (kept, new) = self.packing.keep(object);
+        self.objects.insert(key, kept);
+        is_change.then(|| Replaced { old: old.map(Kept::Object), new: Some(Kept::Object(new)) })
     }
 
-    fn remove(&mut self, key: &ObjectKey) -> Option<Replaced<K>> {
-        let old = self.get(key)?;
-        self.indexes.iter_mut().for_each(|index| index.remove(key, &old));
-        Some(Replaced { old: self.objects.remove(key), new: None })
+    fn remove(&mut self, key: &ObjectKey, old: &K) -> Replaced<K> {
+        self.indexes.iter_mut().for_each(|index| index.remove(key, old));
+        Replaced { old: self.objects.remove(key), new: None }
     }
 
-    /// Whether nothing but the resourceVersion differs.
-    fn is_same(&self, old: &K, new: &K) -> bool {
-        let mut new = new.clone();
-        new.meta_mut().resource_version.clone_from(&old.meta().resource_version);
-        (self.is_equal)(old, &new)
+    /// Replaces an object in the indexes. Returns whether more than the resourceVersion differs.
+    fn reindex(&mut self, key: &ObjectKey, old: Option<&K>, new: &mut K) -> bool {
+        if let Some(old) = old {
+            self.indexes.iter_mut().for_each(|index| index.remove(key, old));
+        }
+        self.indexes.iter_mut().for_each(|index| index.add(key, new));
+        old.is_none_or(|old| !self.is_same(old, new))
+    }
+
+    /// Whether nothing but the resourceVersion differs. `new` is as before afterwards: a copy of it for the comparison can be large.
+    fn is_same(&self, old: &K, new: &mut K) -> bool {
+        let version = mem::replace(&mut new.meta_mut().resource_version, old.meta().resource_version.clone());
+        let is_same = (self.is_equal)(old, new);
+        new.meta_mut().resource_version = version;
+        is_same
     }
 }
 

@@ -265,31 +265,48 @@ async fn rotate(requests: Requests, store: Store, mut current: Current, connecti
         while let Ok(remaining) = renewal.duration_since(SystemTime::now()) {
             tokio::time::sleep(remaining.clamp(Duration::from_millis(1), INTERVAL)).await;
         }
-        let mut failures = 0;
-        let new = loop {
-            let renewed = requests.renew(Some(&current)).await;
-            match renewed.and_then(|new| connections.replace(&new.config).map(|()| new).map_err(Into::into)) {
-                Ok(new) => break new,
-                Err(error) => {
-                    failures += 1;
-                    tracing::warn!(
-                        error = error_chain(&*error),
-                        "the client certificate for {cluster} is not renewed"
-                    );
-                    tokio::time::sleep(BACKOFF.delay(failures)).await;
-                }
-            }
+        let failed = format!("the client certificate for {cluster} is not renewed");
+        let renew = || async {
+            let new = requests.renew(Some(&current)).await?;
+            connections.replace(&new.config)?;
+            Ok(new)
         };
+        let new = until_done(&failed, renew).await;
         tracing::info!("client certificate for {cluster} renewed");
-        failures = 0;
-        while let Err(error) = store.write(&new.kubeconfig).await {
-            failures += 1;
-            tracing::warn!(
-                error = error_chain(&*error),
-                "the renewed client certificate for {cluster} is not stored"
-            );
-            tokio::time::sleep(BACKOFF.delay(failures)).await;
-        }
+        let failed = format!("the renewed client certificate for {cluster} is not stored");
+        until_done(&failed, || store.write(&new.kubeconfig)).await;
         current = new;
+    }
+}
+
+/// Tries again after each failure, which is logged as `failed`.
+async fn until_done<T, F: Future<Output = anyhow::Result<T>>>(failed: &str, work: impl Fn() -> F) -> T {
+    let mut failures = 0;
+    loop {
+        match work().await {
+            Ok(done) => return done,
+            Err(error) => tracing::warn!(error = error_chain(&*error), "{failed}"),
+        }
+        failures += 1;
+        tokio::time::sleep(BACKOFF.delay(failures)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_retried_with_backoff_until_it_succeeds() {
+        let (start, tries) = (tokio::time::Instant::now(), Cell::new(0));
+        let work = || async {
+            tries.set(tries.get() + 1);
+            anyhow::ensure!(tries.get() == 4, "refused");
+            Ok("issued")
+        };
+        assert_eq!(until_done("the certificate is not issued", work).await, "issued");
+        assert_eq!(start.elapsed(), Duration::from_secs(1 + 2 + 4));
     }
 }

@@ -107,7 +107,9 @@ fn uid<K: SourceKind>(object: &K) -> String {
 }
 
 fn provider(interface: &source::NetworkInterface) -> String {
-    InterfaceId::parse(Flavor::Ironcore, &interface.spec.provider_id).map(|id| id.name).unwrap_or_default()
+    InterfaceId::parse(Flavor::Ironcore, &interface.spec.provider_id)
+        .map(|id| id.name.to_owned())
+        .unwrap_or_default()
 }
 
 fn network(network: &source::Network) -> String {

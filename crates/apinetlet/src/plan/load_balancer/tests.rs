@@ -75,11 +75,12 @@ fn a_public_load_balancer_is_applied_to_the_letter() {
     assert_eq!(status.ips, ["10.0.0.1", "fdef::1"]);
     assert_eq!(applied(&second, 0)["destinations"], json!([]));
 
-    snapshot.counterpart_routing = Some(serde_json::from_value(applied(&second, 0)).unwrap());
+    let routing: apinet::LoadBalancerRouting = serde_json::from_value(applied(&second, 0)).unwrap();
+    snapshot.counterpart_routing = Some(routing.into());
     snapshot.source.status = status.clone();
     assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0], "nothing is written in steady state");
     // A routing without destinations has no such key.
-    snapshot.counterpart_routing.as_mut().unwrap().destinations.clear();
+    Arc::make_mut(snapshot.counterpart_routing.as_mut().unwrap()).destinations.clear();
     assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0]);
 }
 
@@ -104,29 +105,54 @@ fn addresses_of_an_internal_load_balancer_are_literal_or_those_of_its_prefixes()
 #[test]
 fn targets_name_the_apinet_interface_of_their_provider_id() {
     let mut snapshot = public();
-    snapshot.routing = Some(
-        serde_json::from_value(json!({
-            "metadata": { "name": "web", "namespace": "team" },
-            "networkRef": { "name": "net", "uid": "x" },
-            "destinations": [
-                { "ip": "192.168.0.2", "targetRef": { "uid": "s", "name": "nic", "providerID": "ironcore-net://apinet/b/node-2/i2" } },
-                { "ip": "192.168.0.1", "targetRef": { "uid": "s", "name": "nic", "providerID": "ironcore-net://apinet/a/node-1/i1" } },
-                { "ip": "192.168.0.3", "targetRef": { "uid": "s", "name": "nic", "providerID": "ironcore-net://a" } },
-                { "ip": "192.168.0.4" },
-            ],
-        }))
-        .unwrap(),
-    );
-    let destinations = destinations(&config(), &snapshot);
-    assert_eq!(
-        serde_json::to_value(&destinations).unwrap(),
-        json!([
-            { "ip": "192.168.0.2", "targetRef": { "uid": "i2", "name": "b", "nodeRef": { "name": "node-2" } } },
-            { "ip": "192.168.0.1", "targetRef": { "uid": "i1", "name": "a", "nodeRef": { "name": "node-1" } } },
-            { "ip": "192.168.0.3" },
+    let routing: source::LoadBalancerRouting = serde_json::from_value(json!({
+        "metadata": { "name": "web", "namespace": "team" },
+        "networkRef": { "name": "net", "uid": "x" },
+        "destinations": [
+            { "ip": "192.168.0.2", "targetRef": { "uid": "s", "name": "nic", "providerID": "ironcore-net://apinet/b/node-2/i2" } },
+            { "ip": "192.168.0.1", "targetRef": { "uid": "s", "name": "nic", "providerID": "ironcore-net://apinet/a/node-1/i1" } },
+            { "ip": "192.168.0.3", "targetRef": { "uid": "s", "name": "nic", "providerID": "ironcore-net://a" } },
             { "ip": "192.168.0.4" },
-        ])
-    );
+        ],
+    }))
+    .unwrap();
+    snapshot.routing = Some(routing.into());
+    let counterpart = served(applied(&plan(&config(), &snapshot), 0), ["10.0.0.1", "fdef::1"]);
+    snapshot.source.status = source::Ips { ips: vec!["10.0.0.1".into(), "fdef::1".into()] };
+    snapshot.counterpart = Some(counterpart);
+    let routing = applied(&plan(&config(), &snapshot), 0);
+    let expected = json!([
+        { "ip": "192.168.0.2", "targetRef": { "uid": "i2", "name": "b", "nodeRef": { "name": "node-2" } } },
+        { "ip": "192.168.0.1", "targetRef": { "uid": "i1", "name": "a", "nodeRef": { "name": "node-1" } } },
+        { "ip": "192.168.0.3" },
+        { "ip": "192.168.0.4" },
+    ]);
+    assert_eq!(routing["destinations"], expected);
+
+    let written = |snapshot: &Snapshot, routing: &Value| {
+        let routing: apinet::LoadBalancerRouting = serde_json::from_value(routing.clone()).unwrap();
+        let snapshot = Snapshot { counterpart_routing: Some(routing.into()), ..snapshot.clone() };
+        acts(&plan(&config(), &snapshot))
+    };
+    assert_eq!(written(&snapshot, &routing), [""; 0]);
+    for (pointer, value) in [
+        ("/destinations/0/ip", json!("192.168.0.9")),
+        ("/destinations/0/targetRef/uid", json!("i9")),
+        ("/destinations/0/targetRef/name", json!("x")),
+        ("/destinations/1/targetRef/nodeRef/name", json!("node-2")),
+        ("/destinations/1/targetRef", Value::Null),
+        ("/destinations/3", expected[0].clone()),
+        ("/destinations", json!([expected[0], expected[1], expected[2]])),
+        ("/destinations", json!([expected[0], expected[1], expected[2], expected[3], expected[3]])),
+        ("/destinations", json!([expected[1], expected[0], expected[2], expected[3]])),
+        ("/metadata/ownerReferences/0/uid", json!("a0")),
+    ] {
+        let mut other = routing.clone();
+        *other.pointer_mut(pointer).unwrap() = value;
+        assert_eq!(written(&snapshot, &other), ["Apply"], "{pointer}");
+    }
+
+    snapshot.counterpart = None;
     let affine = Config { node_affinity: true, ..config() };
     let term = |node: &str| json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [node] }] });
     assert_eq!(
