@@ -19,9 +19,11 @@ alive() { runs "$dir/pid"; }
 # The machine is off when its power supply has exited too; otherwise it would boot a second instance.
 gone() { ! alive && ! runs "$dir/power"; }
 cables() { # up | down
-  local network
+  local network port
   for network in fabric internet; do
-    ! on $network ip link show "$name.p" &>/dev/null || on $network ip link set "$name.p" "$1"
+    for port in "$name.p" "$name.s"; do # .s: of the segment
+      ! on $network ip link show "$port" &>/dev/null || on $network ip link set "$port" "$1"
+    done
   done
 }
 

@@ -14,6 +14,8 @@
 //!
 //! It needs root. It pulls no image, and leaves no bridge, rule or route.
 
+mod audit;
+mod capture;
 mod cloud;
 pub mod image;
 mod installation;
@@ -35,12 +37,14 @@ use anyhow::{Context, Result, ensure};
 use kube::Client;
 use tokio::process::Command;
 
+pub use audit::Write;
+pub use capture::{Capture, Packets};
 pub use cloud::Cloud;
 pub use installation::Installation;
-pub use internet::{HOST, Internet};
+pub use internet::{HOST, Servers};
 pub use machine::Machine;
 pub use namespace::Network;
-pub use probe::{Probe, Prober};
+pub use probe::{Probe, Prober, Target, client_in};
 pub use segment::{SEGMENT_GATEWAY, SEGMENT_INTERFACE};
 
 use keeper::Keeper;
@@ -177,6 +181,11 @@ impl Cluster {
     /// Range of the private network: machines, pods and Services are in it.
     pub fn range(&self) -> String {
         format!("10.{}.0.0/16", self.scripts.second_byte())
+    }
+
+    /// Range of the Services' addresses.
+    pub fn services(&self) -> String {
+        format!("10.{}.64.0/18", self.scripts.second_byte())
     }
 
     /// This machine's address in the private network, which nodes and pods can reach.

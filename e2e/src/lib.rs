@@ -9,9 +9,12 @@
 //!   apinetlet ── ironcore                 (real API servers of ironcore and ironcore-net; a stand-in for the MachinePool)
 //!
 //!   egress-router ── egress_router        (a node, its pods, another node, a LAN, an outside: namespaces with packets)
+//!
+//!   natgw, cgw ── cluster                 (real nodes: kubelet, containerd, kube-proxy; a host in the Internet)
 //! ```
 
 pub mod assets;
+pub mod cgw;
 pub mod cluster;
 pub mod control_plane;
 pub mod deorbiter;

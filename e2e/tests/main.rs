@@ -5,6 +5,7 @@
 
 mod apinetlet;
 mod apinetlet_manifests;
+mod cgw_cluster;
 mod cgw_controller;
 mod cgw_keeper;
 mod cluster;

@@ -25,6 +25,14 @@ serve etcd etcd --data-dir=etcd --unsafe-no-fsync --log-level=warn \
   --cert-file="$pki/etcd.crt" --key-file="$pki/etcd.key" --client-cert-auth --trusted-ca-file="$pki/ca.crt" \
   --listen-peer-urls=https://127.0.0.1:2380 --peer-auto-tls
 
+# All writes, for tests that count them.
+cat >audit.yaml <<EOT
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata, verbs: [create, update, patch, delete, deletecollection]}]
+EOT
+
 # Aggregator routing: webhooks and aggregated APIs are called at their pods' addresses, which the network routes. This
 # machine has no kube-proxy, so it does not reach the addresses of Services.
 serve kube-apiserver kube-apiserver --advertise-address="$API" --bind-address=0.0.0.0 \
@@ -33,6 +41,7 @@ serve kube-apiserver kube-apiserver --advertise-address="$API" --bind-address=0.
   --tls-cert-file="$pki/kube-apiserver.crt" --tls-private-key-file="$pki/kube-apiserver.key" \
   --client-ca-file="$pki/ca.crt" \
   --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged \
+  --audit-policy-file=audit.yaml --audit-log-path=audit.log \
   --service-account-issuer=https://kubernetes.default.svc.cluster.local \
   --service-account-key-file="$pki/service-accounts.pub" --service-account-signing-key-file="$pki/service-accounts.key" \
   --service-cluster-ip-range="$SERVICES" \

@@ -6,11 +6,12 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use e2e::cluster::{Cluster, HOST, Probe, Prober, SEGMENT_GATEWAY};
+use e2e::cgw::{GATEWAY_LABEL, GATEWAYS, Installation, NAMESPACE};
+use e2e::cluster::{Cluster, Prober, SEGMENT_GATEWAY};
 
 use crate::Options;
 use crate::screen::Screen;
-use environment::{Environment, GATEWAYS, NAMESPACE, Pod, WORKER};
+use environment::{Environment, Pod, WORKER};
 
 /// The VIPs of Service `a` and of Service `b`, in the network of the gateways' second interface.
 const VIPS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 50, 201), Ipv4Addr::new(198, 18, 50, 202)];
@@ -20,16 +21,19 @@ const GRACE: Duration = Duration::from_secs(8);
 const TIMEOUT: Duration = Duration::from_secs(180);
 /// A person does not notice a shorter time.
 const POLL: Duration = Duration::from_millis(50);
+/// Probes in a row, a second without an interruption.
+const STREAK: usize = 50;
 
 pub(crate) async fn run(screen: &Screen, options: Options) -> Result<()> {
     screen.title("1/5 ── Three machines, and a network outside");
     screen.say(
         "Each node is a set of namespaces with its own root directory, kubelet, containerd and kube-proxy. All of them have a \
-         second interface, eth1, in a network that reaches the outside. node-1 and node-2 are the gateways.",
+         second interface, eth1, in a network that reaches the outside, and packets of pods leave with the address of their node. \
+         node-1 and node-2 are the gateways.",
     );
     let cluster = Cluster::builder().nodes(3).grace(GRACE).start();
     let cluster = screen.progress("Starting a cluster of three nodes", cluster).await?;
-    let environment = Environment::on(cluster).await?;
+    let environment = Environment::on(cluster, VIPS).await?;
     let demo = Demo { screen, pause: options.pause, environment };
     demo.install().await?;
     let pods = demo.bind().await?;
@@ -58,14 +62,14 @@ impl Demo<'_> {
         let images = self.environment.give_images();
         self.screen.progress("Building the images", images).await?;
         for name in GATEWAYS {
-            self.kubectl(&format!("label node {name} {}=", cgw_controller::names::GATEWAY_LABEL)).await?;
+            self.kubectl(&format!("label node {name} {GATEWAY_LABEL}=")).await?;
         }
         self.screen.command("cat router-51/keeper.yaml");
-        self.screen.output(&self.environment.write_overlay(VIPS)?);
+        self.screen.output(&self.environment.keeper()?);
         self.screen.command(
             "kubectl apply -k .   # manifests/cgw-controller, agent, router-51, and the certificate",
         );
-        self.environment.apply().await?;
+        self.environment.installation.apply(&self.environment.cluster).await?;
         let master = self.master(None).await?;
         self.screen.success("keepalived has a MASTER", &master);
         self.kubectl(&format!("-n {NAMESPACE} get pods -o wide")).await
@@ -74,12 +78,12 @@ impl Demo<'_> {
     async fn bind(&self) -> Result<[Pod; 2]> {
         self.chapter("3/5 ── One address for both directions").await;
         let [vip, other] = VIPS;
-        self.screen.say(&format!(
-            "Services a and b have one pod each. Pod a runs on {WORKER}, which has no route to the outside: no packet of it leaves the cluster yet.",
-        ));
+        self.screen.say(&format!("Services a and b have one pod each, on {WORKER}."));
         let pods = self.environment.pods().await?;
         let [a, _] = &pods;
-        ensure!(a.source(HOST).await?.is_none(), "pod a reaches the outside before it is bound");
+        let node = self.environment.cluster.machine(WORKER).segment_ip()?;
+        self.until_source(a, node).await?;
+        self.screen.success("a host outside sees pod a with its node's address", &node.to_string());
         for (address, service) in [(vip, "a"), (other, "b")] {
             self.ctl(&format!("bind {address} demo {service}")).await?;
         }
@@ -106,21 +110,27 @@ impl Demo<'_> {
         let egress = Prober::start_in(&a.network()?)?;
         let ingress = self.environment.probe_ingress(VIPS[0])?;
         let begun = Instant::now();
-        egress.wait(Some(VIPS[0]), begun, TIMEOUT).await?;
-        poll("an ingress probe", async || Ok(ingress.last().filter(|probe| probe.seen.is_some()))).await?;
+        let steady = async |since| {
+            poll("both ways work", async || {
+                let is_steady = egress.streak(VIPS[0], since) >= STREAK
+                    && ingress.streak(SEGMENT_GATEWAY, since) >= STREAK;
+                Ok(is_steady.then_some(()))
+            })
+            .await
+        };
+        steady(begun).await?;
         let since = Instant::now();
         self.screen.command(&format!("e2e/cluster/machine.sh stop {master}"));
         self.environment.cluster.machine(&master).stop().await?;
         let next = self.master(Some(&master)).await?;
         self.screen.event(since.elapsed(), "keeper", &format!("{next} is MASTER"));
-        let interrupted = first_lost(&egress, since).await?;
-        let back = egress.wait(Some(VIPS[0]), interrupted, TIMEOUT).await?;
-        let (gap, lost) = egress.gap_before(&back);
-        self.screen.success("Egress is back", &format!("{:.2} s gap, {lost} lost", gap.as_secs_f64()));
-        let (gap, lost) = ingress.longest_gap(since, TIMEOUT).await?;
-        self.screen.success("Ingress is back", &format!("{:.2} s gap, {lost} lost", gap.as_secs_f64()));
-        let wrong =
-            egress.probes().iter().filter(|probe| probe.seen.is_some_and(|seen| seen != VIPS[0])).count();
+        steady(Instant::now()).await?;
+        for (what, prober) in [("Egress is back", &egress), ("Ingress is back", &ingress)] {
+            let (gap, lost) = prober.longest_gap(since);
+            self.screen.success(what, &format!("{:.2} s gap, {lost} lost", gap.as_secs_f64()));
+        }
+        let sources = egress.since(begun).into_iter().filter_map(|probe| probe.seen);
+        let wrong = sources.filter(|source| *source != VIPS[0]).count();
         self.screen.fact("packets with a wrong source", &wrong.to_string());
         ensure!(wrong == 0, "{wrong} packets left with another source than the VIP");
         Ok(())
@@ -132,10 +142,9 @@ impl Demo<'_> {
         for (address, service) in [(vip, "a"), (other, "b")] {
             self.ctl(&format!("unbind {address} demo {service}")).await?;
         }
-        poll("pod a no longer leaves with the VIP", async || {
-            Ok((a.source(HOST).await? != Some(vip)).then_some(()))
-        })
-        .await?;
+        let node = self.environment.cluster.machine(WORKER).segment_ip()?;
+        self.until_source(a, node).await?;
+        self.screen.success("a host outside sees pod a with its node's address", &node.to_string());
         self.screen.command(&format!("cgw ctl trace {} -n demo", a.name));
         self.screen.output(&self.environment.trace(&a.name).await?);
         Ok(())
@@ -164,32 +173,27 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// `cgw ctl` in the controller's container, as docs/cgw-controller.md describes it.
     async fn ctl(&self, command: &str) -> Result<()> {
-        self.kubectl(&format!("-n {NAMESPACE} exec deployment/cgw-controller -- /cgw ctl {command}")).await
+        self.screen
+            .command(&format!("kubectl -n {NAMESPACE} exec deployment/cgw-controller -- /cgw ctl {command}"));
+        self.screen.output(&Installation::ctl(&self.environment.cluster, command).await?);
+        Ok(())
+    }
+
+    /// Waits until a host outside sees the pod with this address.
+    async fn until_source(&self, pod: &Pod, source: Ipv4Addr) -> Result<()> {
+        let what = format!("a host outside sees {} as {source}", pod.name);
+        poll(&what, async || Ok((pod.source().await? == Some(source)).then_some(()))).await
     }
 
     /// The node that is MASTER, once it is another one than `previous`.
     async fn master(&self, previous: Option<&str>) -> Result<String> {
         poll("a MASTER", async || {
-            let masters = self.environment.masters()?;
-            Ok(masters.into_iter().find(|name| Some(name.as_str()) != previous))
+            let master = self.environment.master().await?;
+            Ok(master.filter(|name| Some(name.as_str()) != previous))
         })
         .await
     }
-}
-
-/// Waits for the first lost request after `since`, or for two seconds without one: a fail-over may lose none.
-async fn first_lost(prober: &Prober, since: Instant) -> Result<Instant> {
-    const WITHOUT: Duration = Duration::from_secs(2);
-    while since.elapsed() < WITHOUT {
-        let lost = |probe: &Probe| probe.at >= since && probe.seen.is_none();
-        if let Some(probe) = prober.probes().into_iter().find(lost) {
-            return Ok(probe.at);
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    Ok(since)
 }
 
 /// Polls until there is a value.

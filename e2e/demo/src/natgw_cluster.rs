@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use e2e::cluster::{Cloud, Cluster, Installation, Internet, Prober};
+use e2e::cluster::{Cloud, Cluster, Installation, Prober, Servers};
 use natgw::names::{FLOATING_IP_LABEL, ROLE_LABEL, SETUP_ANNOTATION};
 
 use crate::Options;
@@ -53,7 +53,7 @@ struct ClusterDemo<'a> {
     screen: &'a Screen,
     pause: bool,
     prober: Prober,
-    _internet: Internet,
+    _internet: Servers,
     cloud: Cloud,
     cluster: Cluster,
 }

@@ -12,7 +12,7 @@ use crate::netns::{Snapshot, snapshot};
 #[derive(Debug, Clone)]
 pub struct Machine {
     name: String,
-    scripts: Arc<Scripts>,
+    pub(super) scripts: Arc<Scripts>,
 }
 
 impl Machine {

@@ -1,21 +1,26 @@
 //! The network namespace of a machine or a pod. Sockets that are created in it can be used from any thread.
 
 use std::fs::File;
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sched::{CloneFlags, setns};
 
-/// The network namespace of a machine since its last boot.
-#[derive(Debug)]
+use super::Target;
+
+/// The network namespace of a machine since its last boot, or of a pod. It exists for as long as a value does.
+#[derive(Debug, Clone)]
 pub struct Network {
-    file: File,
+    file: Arc<File>,
 }
 
 impl Network {
     pub(super) fn of(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/ns/net");
-        Ok(Self { file: File::open(&path).with_context(|| format!("{path}: the machine does not run"))? })
+        let file = File::open(&path).with_context(|| format!("{path}: the machine does not run"))?;
+        Ok(Self { file: Arc::new(file) })
     }
 
     /// The network of a running pod of any cluster of this machine, by its UID: the processes of a pod are in a cgroup of that name.
@@ -43,6 +48,16 @@ impl Network {
         self.spawn(act)?.join().map_err(|_| anyhow!("a thread in the namespace of a machine panicked"))?
     }
 
+    /// The last line of a server's response to a request from it. None: there was none in time.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub async fn request(&self, target: Target, timeout: Duration) -> Result<Option<String>> {
+        let network = self.clone();
+        let request = move || network.within(move || Ok(target.request(timeout)));
+        tokio::task::spawn_blocking(request).await?
+    }
+
     /// Runs `act` in it in the background.
     ///
     /// # Errors
@@ -51,7 +66,7 @@ impl Network {
         &self,
         act: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<JoinHandle<Result<T>>> {
-        let file = self.file.try_clone()?;
+        let file = Arc::clone(&self.file);
         let thread = std::thread::Builder::new().name("in a machine".into());
         Ok(thread.spawn(move || {
             setns(&file, CloneFlags::CLONE_NEWNET).context("the network of a machine cannot be entered")?;

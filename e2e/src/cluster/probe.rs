@@ -1,13 +1,14 @@
-//! A client that repeatedly requests its source address from the Internet, with a new connection each time.
+//! Clients that repeatedly request the source address that a server sees, with a new connection each time.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::internet::{ECHO, HOST};
+use super::internet::{BULK, ECHO, HOST};
 use super::{Machine, Network};
 
 /// Interval of requests, which is the resolution of an interruption.
@@ -16,13 +17,63 @@ const EVERY: Duration = Duration::from_millis(20);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// A web server of busybox has a CGI script at this path. Others ignore it.
+const PATH: &str = "/cgi-bin/client";
+
+/// A server whose response ends with the address of its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A datagram and its reply.
+    Udp(SocketAddrV4),
+    /// A connection, with HTTP 1.0.
+    Tcp(SocketAddrV4),
+    /// The same with a response of a mebibyte, from [`Network::serve`].
+    Bulk(SocketAddrV4),
+}
+
+impl Target {
+    /// The echo server of the host in the Internet.
+    pub const ECHO: Self = Target::Udp(SocketAddrV4::new(HOST, ECHO));
+
+    /// The last line of the response. None: there was none in time. A new port each time, so that no conntrack entry exists for it.
+    pub fn request(self, timeout: Duration) -> Option<String> {
+        let text = match self {
+            Target::Udp(to) => {
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+                socket.set_read_timeout(Some(timeout)).ok()?;
+                socket.connect(to).ok()?;
+                socket.send(b"?").ok()?;
+                let mut response = [0; 256];
+                let length = socket.recv(&mut response).ok()?;
+                String::from_utf8_lossy(response.get(..length)?).into_owned()
+            }
+            Target::Tcp(to) | Target::Bulk(to) => {
+                let path = if matches!(self, Target::Tcp(_)) { PATH } else { BULK };
+                let mut stream = TcpStream::connect_timeout(&to.into(), timeout).ok()?;
+                stream.set_read_timeout(Some(timeout)).ok()?;
+                write!(stream, "GET {path} HTTP/1.0\r\nConnection: close\r\n\r\n").ok()?;
+                let mut response = String::new();
+                stream.read_to_string(&mut response).ok()?;
+                response
+            }
+        };
+        text.trim().lines().last().map(str::to_owned)
+    }
+}
+
+/// The address of the client in the last line of a response: its last word.
+#[must_use]
+pub fn client_in(line: &str) -> Option<Ipv4Addr> {
+    // A server may listen for both families on one socket.
+    line.split_whitespace().last()?.trim_start_matches("::ffff:").parse().ok()
+}
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
     /// Its time.
     pub at: Instant,
-    /// The source address at the host in the Internet; none without a response.
+    /// The source address at the server; none without a response.
     pub seen: Option<Ipv4Addr>,
 }
 
@@ -34,7 +85,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// From that machine, until its next boot.
+    /// From that machine to the host in the Internet, until the machine's next boot.
     ///
     /// # Errors
     /// The machine does not run.
@@ -42,18 +93,26 @@ impl Prober {
         Self::start_in(&machine.network()?)
     }
 
-    /// From that network.
+    /// From that network to the host in the Internet.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub fn start_in(network: &Network) -> Result<Self> {
+        Self::start_to(network, Target::ECHO)
+    }
+
+    /// From that network to a server.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start_to(network: &Network, target: Target) -> Result<Self> {
         let (probes, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (sink, stopped) = (Arc::clone(&probes), Arc::clone(&stop));
         network.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 let at = Instant::now();
-                let probe = Probe { at, seen: ask().unwrap_or_default() };
-                sink.lock().unwrap_or_else(PoisonError::into_inner).push(probe);
+                let seen = target.request(RESPONSE_TIMEOUT).and_then(|line| client_in(&line));
+                sink.lock().unwrap_or_else(PoisonError::into_inner).push(Probe { at, seen });
                 std::thread::sleep(EVERY.saturating_sub(at.elapsed()));
             }
             Ok(())
@@ -64,6 +123,11 @@ impl Prober {
     /// All requests so far.
     pub fn probes(&self) -> Vec<Probe> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The requests since then.
+    pub fn since(&self, since: Instant) -> Vec<Probe> {
+        self.probes().into_iter().filter(|probe| probe.at >= since).collect()
     }
 
     /// The last request.
@@ -78,8 +142,8 @@ impl Prober {
     pub async fn wait(&self, expected: Option<Ipv4Addr>, since: Instant, within: Duration) -> Result<Probe> {
         let end = Instant::now() + within;
         loop {
-            let met = self.probes().into_iter().rev().take_while(|probe| probe.at >= since);
-            if let Some(probe) = met.filter(|probe| probe.seen == expected).last() {
+            let met = self.since(since).into_iter().find(|probe| probe.seen == expected);
+            if let Some(probe) = met {
                 return Ok(probe);
             }
             ensure!(
@@ -91,6 +155,11 @@ impl Prober {
         }
     }
 
+    /// The number of the last requests after `since` that all have the source address `expected`.
+    pub fn streak(&self, expected: Ipv4Addr, since: Instant) -> usize {
+        self.since(since).iter().rev().take_while(|probe| probe.seen == Some(expected)).count()
+    }
+
     /// The interruption before `first`: the time since the last reply before it, or since the first request, and the number of lost requests.
     pub fn gap_before(&self, first: &Probe) -> (Duration, usize) {
         let probes = self.probes();
@@ -99,22 +168,21 @@ impl Prober {
         let last = before.clone().nth(lost.len()).or(lost.last().copied());
         (last.map_or(Duration::ZERO, |last| first.at.duration_since(last.at)), lost.len())
     }
+
+    /// The longest interruption that ended after `since`: the time between two requests with a response; and the number of lost requests
+    /// since then.
+    pub fn longest_gap(&self, since: Instant) -> (Duration, usize) {
+        let probes = self.probes();
+        let lost = probes.iter().filter(|probe| probe.at >= since && probe.seen.is_none()).count();
+        let responses: Vec<Instant> =
+            probes.iter().filter(|probe| probe.seen.is_some()).map(|probe| probe.at).collect();
+        let gaps = responses.iter().zip(responses.iter().skip(1)).filter(|(_, next)| **next >= since);
+        (gaps.map(|(one, next)| next.duration_since(*one)).max().unwrap_or_default(), lost)
+    }
 }
 
 impl Drop for Prober {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
-}
-
-/// A new port each time, so that no conntrack entry exists for it.
-fn ask() -> Result<Option<Ipv4Addr>> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
-    socket.connect((HOST, ECHO))?;
-    socket.send(b"?")?;
-    let mut response = [0; 64];
-    let length = socket.recv(&mut response)?;
-    let text = String::from_utf8_lossy(response.get(..length).unwrap_or_default()).into_owned();
-    Ok(text.parse().ok())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use e2e::cluster::{Cloud, Cluster, Installation, Internet, Machine, Probe, Prober};
+use e2e::cluster::{Cloud, Cluster, Installation, Machine, Probe, Prober, Servers};
 use e2e::hetzner::Project;
 use e2e::netns::Snapshot;
 use k8s_openapi::api::core::v1::Node;
@@ -29,7 +29,7 @@ pub struct TestEnv {
     pub before: BTreeMap<String, Snapshot>,
     /// On the client node.
     pub prober: Prober,
-    _internet: Internet,
+    _internet: Servers,
 }
 
 impl TestEnv {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::cluster::{Cluster, Internet, SEGMENT_GATEWAY, image};
+use e2e::cluster::{Cluster, SEGMENT_GATEWAY, Servers, image};
 use e2e::kustomize::overlay;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ const SERVE: &str = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho; echo $REMO
 
 pub struct TestEnv {
     pub cluster: Cluster,
-    _internet: Internet,
+    _internet: Servers,
 }
 
 /// A pod with this server, and its Service.

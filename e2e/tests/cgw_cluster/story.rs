@@ -1,0 +1,74 @@
+//! All steps on one cluster, because each step starts with the result of the previous one.
+
+use e2e::cgw::{GATEWAYS, NAMESPACE};
+use e2e::cluster::Target;
+
+use super::env::{A, B, C, FIRST, SECOND, SERVICES, TestEnv};
+use super::{lifecycle, paths, removal, steady};
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: real nodes"]
+async fn bound_pods_leave_and_are_reached_with_their_vip() {
+    let routers = [FIRST, SECOND];
+    let env = TestEnv::start(&routers).await;
+    for (name, pod) in &env.pods {
+        env.until_source(name, Target::ECHO, &env.node_source(pod.node).to_string()).await;
+    }
+    // The capture sees what the fail-over test counts: a packet with the address of a node.
+    let nodes = env.wrong_sources(&[A, B, C]);
+    assert!(nodes.iter().any(|packets| packets.source == env.node_source("node-3")), "{nodes:?}");
+    let before = removal::snapshots(&env).await;
+
+    env.install(&routers).await;
+    env.bind(&SERVICES).await;
+    let gateways = together(&env).await;
+    paths::all(&env, gateways).await;
+    let gateways = apart(&env).await;
+    paths::all(&env, gateways).await;
+    paths::host_network(&env).await;
+    lifecycle::starting_and_terminating_pods(&env).await;
+    steady::nothing_is_written(&env).await;
+    lifecycle::no_gateway(&env).await;
+    removal::nothing_is_left(&env, &before).await;
+}
+
+/// The gateways of A and B, and of C.
+pub type Gateways = [String; 2];
+
+/// Waits for one gateway of all VIPs, moving the second virtual router if it is elsewhere.
+async fn together(env: &TestEnv) -> Gateways {
+    let first = env.master(&FIRST, |_| true).await;
+    if env.master(&SECOND, |_| true).await != first {
+        leave(env).await;
+    }
+    let second = env.master(&SECOND, |node| node == first).await;
+    settled(env, [first, second]).await
+}
+
+/// Moves the second virtual router to the other gateway.
+async fn apart(env: &TestEnv) -> Gateways {
+    let first = env.master(&FIRST, |_| true).await;
+    leave(env).await;
+    let other = GATEWAYS.into_iter().find(|node| *node != first).unwrap();
+    let second = env.master(&SECOND, |node| node == other).await;
+    settled(env, [first, second]).await
+}
+
+/// Ends the keeper on the second virtual router's MASTER. The one that replaces it does not take over.
+async fn leave(env: &TestEnv) {
+    let master = env.master(&SECOND, |_| true).await;
+    let label = format!("-l cgw-controller.perimeter.dev/virtual-router={}", SECOND.vrid);
+    let field = format!("--field-selector=spec.nodeName={master}");
+    env.kubectl(&format!("-n {NAMESPACE} delete pod {label} {field} --timeout=600s")).await;
+    env.master(&SECOND, |node| node != master).await;
+    env.installation.rolled_out(&env.cluster).await.unwrap();
+}
+
+async fn settled(env: &TestEnv, gateways: Gateways) -> Gateways {
+    let [first, second] = &gateways;
+    for service in SERVICES {
+        env.gateway_is(service, if service.2 == C { second } else { first }).await;
+    }
+    println!("the gateway of {A} and {B} is {first}, that of {C} is {second}");
+    gateways
+}
