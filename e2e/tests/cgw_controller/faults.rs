@@ -16,7 +16,7 @@ const SLICES: u64 = 16;
 
 type Calls = ((), Kind);
 
-/// What a client, an agent and an administrator see.
+/// The state that a client, an agent and an administrator see.
 #[derive(Debug, PartialEq)]
 struct State {
     is_recorded: bool,
@@ -45,7 +45,8 @@ impl Scenario<'_> {
     }
 
     async fn reach(&self, step: &str, desired: State) -> Result<()> {
-        let reached = e2e::wait::until(step, async || Ok((self.state().await == desired).then_some(()))).await;
+        let reached =
+            e2e::wait::until(step, async || Ok((self.state().await == desired).then_some(()))).await;
         match reached {
             Ok(()) => Ok(()),
             Err(error) => Err(error.context(format!("{:?} instead of {desired:?}", self.state().await))),
