@@ -223,7 +223,11 @@ fn write_router(
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "cgw-keeper"},
         "spec": {"template": {"spec": {"containers": [{
             "name": "keeper",
-            "env": [{"name": "PERIMETER_ADMIN_ADDRESS", "value": format!("$(HOST_IP):{admin_port}")}],
+            "env": [
+                // Variables of a patch come first, and a value refers only to earlier ones.
+                {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+                {"name": "PERIMETER_ADMIN_ADDRESS", "value": format!("$(HOST_IP):{admin_port}")},
+            ],
             "ports": [{"$patch": "replace"}, {"name": "admin", "containerPort": admin_port}],
         }]}}},
     });

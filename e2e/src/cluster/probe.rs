@@ -51,7 +51,9 @@ impl Target {
                 let path = if matches!(self, Target::Tcp(_)) { PATH } else { BULK };
                 let mut stream = TcpStream::connect_timeout(&to.into(), timeout).ok()?;
                 stream.set_read_timeout(Some(timeout)).ok()?;
-                write!(stream, "GET {path} HTTP/1.0\r\nConnection: close\r\n\r\n").ok()?;
+                // In one segment, because a server may read only once.
+                let request = format!("GET {path} HTTP/1.0\r\nConnection: close\r\n\r\n");
+                stream.write_all(request.as_bytes()).ok()?;
                 let mut response = String::new();
                 stream.read_to_string(&mut response).ok()?;
                 response
