@@ -238,8 +238,10 @@ fn b16_the_log_has_the_configured_level_and_is_not_readable_for_all() {
     assert!(0 < verbose && verbose < debug, "{verbose} {debug}");
     // ADD succeeds although the log cannot be written.
     let node = &scene.env.node;
-    node.sh("mkdir /run/precious; mv /var/log/egress-router /run/old; ln -s /run/precious /var/log/egress-router")
-        .unwrap();
+    node.sh(
+        "mkdir /run/precious; mv /var/log/egress-router /run/old; ln -s /run/precious /var/log/egress-router",
+    )
+    .unwrap();
     let mut config = config(v4());
     config["log_file"] = json!("log");
     let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
