@@ -256,10 +256,15 @@ impl TestEnv {
 
     /// A controller without its last flags; several may run.
     pub fn launch(&self) -> Launch {
+        self.launch_with_resync("3s")
+    }
+
+    /// With another interval between two polls of the status servers.
+    pub fn launch_with_resync(&self, interval: &str) -> Launch {
         Program::binary("cgw")
             .unwrap()
             .args(["controller", "--admin-address", "127.0.0.1:0", "--api-address", "127.0.0.1:0"])
-            .args(["--repair-delay", "1s", "--resync-interval", "3s", "--namespace", &self.own])
+            .args(["--repair-delay", "1s", "--resync-interval", interval, "--namespace", &self.own])
             .args(["--tls-cert-file".into(), self.folder.path().join("tls.crt").into_os_string()])
             .args(["--tls-private-key-file".into(), self.folder.path().join("tls.key").into_os_string()])
             .args(["--kubeconfig".into(), self.kubeconfig.clone().into_os_string()])
