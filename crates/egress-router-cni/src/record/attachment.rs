@@ -25,7 +25,7 @@ pub struct Attachment {
     pub netns: PodNetns,
     /// The record in the table ([`crate::plan::table_record`]).
     pub table_record: Vec<String>,
-    /// The fingerprint of its table ([`crate::nftables::fingerprint`]).
+    /// The fingerprint of its table ([`mod@crate::nftables::fingerprint`]).
     #[serde(default)]
     pub firewall: Option<String>,
     mode: String,
