@@ -163,11 +163,13 @@ impl<K: Resource + Clone> Store<K> {
             if old.as_ref().is_some_and(|old| old.is(&kept)) {
                 continue;
             }
-            let Some(new) = self.packing.open(&kept) else { continue };
-            let is_change = self.reindex(&key, self.get(&key).as_deref(), &mut Arc::unwrap_or_clone(new));
+            let (before, Some(new)) = (self.get(&key), self.packing.open(&kept)) else { continue };
+            self.reindex(&key, before.as_deref(), &new);
             self.objects.insert(key, kept.clone());
+            // Only an object that was there is copied for the comparison: the first list has them all for the first time.
+            let is_same = before.is_some_and(|before| self.is_same(&before, &mut Arc::unwrap_or_clone(new)));
             // Both stay packed: a list can have a hundred thousand.
-            changes.extend(is_change.then_some(Replaced { old, new: Some(kept) }));
+            changes.extend((!is_same).then_some(Replaced { old, new: Some(kept) }));
         }
         changes
     }
@@ -232,10 +234,11 @@ impl<K: Resource + Clone> Store<K> {
 
     /// `old`: the cached object. Handlers get both as they are here, and nothing is decoded for them.
     fn put(&mut self, key: ObjectKey, old: Option<Arc<K>>, mut object: K) -> Option<Replaced<K>> {
-        let is_change = self.reindex(&key, old.as_deref(), &mut object);
+        self.reindex(&key, old.as_deref(), &object);
+        let is_same = old.as_deref().is_some_and(|old| self.is_same(old, &mut object));
         let (kept, new) = self.packing.keep(object);
         self.objects.insert(key, kept);
-        is_change.then(|| Replaced { old: old.map(Kept::Object), new: Some(Kept::Object(new)) })
+        (!is_same).then(|| Replaced { old: old.map(Kept::Object), new: Some(Kept::Object(new)) })
     }
 
     fn remove(&mut self, key: &ObjectKey, old: &K) -> Replaced<K> {
@@ -243,13 +246,12 @@ impl<K: Resource + Clone> Store<K> {
         Replaced { old: self.objects.remove(key), new: None }
     }
 
-    /// Replaces an object in the indexes. Returns whether more than the resourceVersion differs.
-    fn reindex(&mut self, key: &ObjectKey, old: Option<&K>, new: &mut K) -> bool {
+    /// Replaces an object in the indexes.
+    fn reindex(&mut self, key: &ObjectKey, old: Option<&K>, new: &K) {
         if let Some(old) = old {
             self.indexes.iter_mut().for_each(|index| index.remove(key, old));
         }
         self.indexes.iter_mut().for_each(|index| index.add(key, new));
-        old.is_none_or(|old| !self.is_same(old, new))
     }
 
     /// Whether nothing but the resourceVersion differs. `new` is as before afterwards: a copy of it for the comparison can be large.
