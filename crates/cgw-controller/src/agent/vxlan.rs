@@ -227,27 +227,21 @@ impl Vxlan {
             vxlan.vni == self.config.vni && apply::set_routes(&mut self.route, link.index, &routes).is_ok();
         // What failed is read, and written again.
         let routes = if is_set { routes } else { Vec::new() };
-        let change = |route: &Operation| Change {
-            object: route.object(),
-            description: route.to_string(),
-            is_repair: false,
-        };
-        routes.iter().map(change).collect()
+        routes.iter().map(|route| route.change(false)).collect()
     }
 
     /// The operations as changes. One that the last state had is a repair.
     fn changes(&self, observed: &Observed, operations: &[Operation]) -> Vec<Change> {
+        if operations.is_empty() {
+            return Vec::new();
+        }
         let repairs = self.last.as_ref().map(|last| difference::difference(&last.kernel, observed));
         let repairs: Vec<_> =
             repairs.into_iter().flat_map(|changes| [changes.before, changes.after].concat()).collect();
         // Many operations are many routes; then the comparison would be quadratic.
         let few = repairs.len() < 1000;
-        let change = |operation: &Operation| Change {
-            object: operation.object(),
-            description: operation.to_string(),
-            is_repair: few && repairs.contains(operation),
-        };
-        operations.iter().map(change).collect()
+        let is_repair = |operation: &Operation| few && repairs.contains(operation);
+        operations.iter().map(|operation| operation.change(is_repair(operation))).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use common::netlink::Error;
 use common::netlink::conntrack::{self, Entry};
 use common::netlink::socket::Socket;
 
-use super::plan::{Bound, bound_pods};
+use super::plan::own_pods;
 use crate::agent::datapath::{Datapath, VipRoute};
 
 /// Pods of this node whose connections have another translation than before.
@@ -17,7 +17,7 @@ use crate::agent::datapath::{Datapath, VipRoute};
 pub struct Stale {
     /// Pods that now leave with another address, or from another node.
     pub pods: BTreeSet<Ipv4Addr>,
-    /// Pods whose clients no longer reach them through the tunnel, since this node now has their VIP.
+    /// Pods of a VIP that has become an address of this node: clients no longer reach them through the tunnel.
     pub backends: BTreeSet<Ipv4Addr>,
     /// VIPs that this node has become the gateway of, or no longer is; VIPs that it got or lost as an address.
     pub vips: BTreeSet<Ipv4Addr>,
@@ -32,18 +32,18 @@ impl Stale {
 }
 
 /// The connections that the change from `old` to `new` makes stale: each is a datapath, and those of its VIPs that the node has as addresses.
-/// Of a node whose `old` state is unknown, only what cannot be right is stale.
+/// If the old state is unknown, only those are stale that came through the tunnel to a pod of a VIP that is an address of this node.
 #[must_use]
 pub fn stale(
     old: Option<(&Datapath, &BTreeSet<Ipv4Addr>)>,
     (new, held): (&Datapath, &BTreeSet<Ipv4Addr>),
 ) -> Stale {
-    let got = |vip: &Ipv4Addr| held.contains(vip) && !old.is_some_and(|(_, before)| before.contains(vip));
-    let own = |bound: &Bound<'_>| bound.node == new.node.ip;
-    let bound = bound_pods(new).into_iter().filter(|(_, bound)| own(bound) && got(&bound.vip));
-    let mut stale = Stale { backends: bound.map(|(pod, _)| pod).collect(), ..Stale::default() };
+    let got = |vip: &Ipv4Addr| held.contains(vip) && !old.is_some_and(|(_, had)| had.contains(vip));
+    let after = translations(new);
+    let backends = after.iter().filter(|(_, (vip, _))| got(vip)).map(|(pod, _)| *pod);
+    let mut stale = Stale { backends: backends.collect(), ..Stale::default() };
     let Some((old, had)) = old else { return stale };
-    let (before, after) = (translations(old), translations(new));
+    let before = translations(old);
     for pod in before.keys().chain(after.keys()) {
         let known = before.contains_key(pod) || old.unbound_pods.contains(pod);
         if known && before.get(pod) != after.get(pod) {
@@ -62,8 +62,8 @@ pub fn stale(
 /// The VIP of each bound pod of the node, and whether the node translates to it. Between other gateways there is no difference: the
 /// packet leaves this node with the pod's address.
 fn translations(datapath: &Datapath) -> BTreeMap<Ipv4Addr, (Ipv4Addr, bool)> {
-    let local = bound_pods(datapath).into_iter().filter(|(_, bound)| bound.node == datapath.node.ip);
-    local.map(|(pod, bound)| (pod, (bound.vip, bound.path.route == VipRoute::Local))).collect()
+    let own = own_pods(datapath).into_iter();
+    own.map(|(pod, bound)| (pod, (bound.vip, bound.path.route == VipRoute::Local))).collect()
 }
 
 /// Deletes the entries. Returns their number. `arrived` is the mark of connections that arrived from the tunnel.

@@ -12,6 +12,7 @@ use ipnet::Ipv4Net;
 
 use super::observe::Observed;
 use super::plan::{Device, Kernel, Lookup, Next, SETTINGS};
+use crate::agent::driver::Change;
 
 /// A change of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,9 +163,13 @@ pub fn removal(observed: &Observed) -> Vec<Operation> {
 }
 
 impl Operation {
-    /// The object, as [`crate::agent::driver::Change::object`] has it.
+    /// The operation as it is reported.
     #[must_use]
-    pub fn object(&self) -> &'static str {
+    pub fn change(&self, is_repair: bool) -> Change {
+        Change { object: self.object(), description: self.to_string(), is_repair }
+    }
+
+    fn object(&self) -> &'static str {
         match self {
             Operation::SetSetting(..) => "sysctl",
             Operation::SetRoute(..)

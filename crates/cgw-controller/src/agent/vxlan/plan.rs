@@ -159,6 +159,14 @@ pub fn bound_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, Bound<'_>> {
     pods
 }
 
+/// The bound pods of the datapath's own node.
+#[must_use]
+pub fn own_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, Bound<'_>> {
+    let mut pods = bound_pods(datapath);
+    pods.retain(|_, bound| bound.node == datapath.node.ip);
+    pods
+}
+
 /// The desired state of the kernel.
 #[must_use]
 pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel {
@@ -221,7 +229,8 @@ impl Kernel {
         }
     }
 
-    /// The routes that lead the VIPs of `old`, whose state this is, to their gateways in `new`, as far as nothing else has to change.
+    /// The routes that differ because VIPs of `old`, which this state was planned for, have other gateways in `new`. A VIP that needs other
+    /// changes too has none.
     #[must_use]
     pub fn moved(&self, old: &Datapath, new: &Datapath) -> Vec<((u32, Ipv4Net), Next)> {
         let moved = new.vips.iter().filter_map(|(vip, path)| {

@@ -7,14 +7,13 @@
 mod chains;
 mod gateway;
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use common::netlink::nftables::{Chain, DataType, Element, Rule, Set, Verdict, interval};
 use ipnet::{IpNet, Ipv4Net};
 
 use super::table::Table;
-use super::{bound_pods, mark_of};
+use super::{mark_of, own_pods};
 use crate::agent::datapath::{Datapath, VipPath};
 use crate::agent::vxlan::Config;
 
@@ -56,9 +55,8 @@ fn sets(table: &mut Table, datapath: &Datapath) {
     table.set(Set::networks("pod-networks"), interval::bounds(false, &known));
     table.set(addresses("nodes"), datapath.peers.keys().map(element));
     table.set(addresses("vips"), datapath.vips.keys().map(element));
-    let bound = bound_pods(datapath);
-    let local: BTreeMap<_, _> = bound.iter().filter(|(_, bound)| bound.node == node.ip).collect();
-    table.set(addresses("pods"), local.keys().copied().map(element));
+    let local = own_pods(datapath);
+    table.set(addresses("pods"), local.keys().map(element));
     table.set(
         addresses("unbound"),
         datapath.unbound_pods.iter().filter(|pod| !local.contains_key(pod)).map(element),
