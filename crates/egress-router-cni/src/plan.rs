@@ -15,7 +15,7 @@ pub mod sysctl;
 pub mod table_record;
 
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 #[cfg(test)]
 mod tests;
 

@@ -58,7 +58,7 @@ pub fn mode_name(kind: Kind) -> &'static str {
     MODES.into_iter().find(|(_, other)| *other == kind).map_or("", |(name, _)| name)
 }
 
-/// The kind whose mode has this name.
+/// The kind with this name of its mode; none: no kind has it.
 #[must_use]
 pub fn kind_named(mode: &str) -> Option<Kind> {
     MODES.into_iter().find(|(name, _)| *name == mode).map(|(_, kind)| kind)

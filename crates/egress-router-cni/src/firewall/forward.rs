@@ -26,7 +26,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     rules.push(Rule::new("only redirected traffic is forwarded").oifname(new).reject());
     let Forwards { v4, v6 } = firewall.forwards;
     if !primaries.is_empty() && (v4 || v6) {
-        // Redirected by another attachment, whose own forward chain has checked it.
+        // Another attachment has redirected it, and its forward chain has checked it.
         rules.push(Rule::new("redirected by another attachment").dnat_applied().accept());
         // Replies to connections that went the other way, since a local program enabled forwarding.
         rules.extend(primaries.iter().map(|(family, primary)| {

@@ -134,24 +134,13 @@ mod tests {
     use common::netlink::address::Address;
 
     use super::*;
+    use crate::plan::simulated::link;
 
     fn host(links: &[(&str, &[&str])]) -> Host {
         let mut host = Host::default();
         for (position, (name, nets)) in links.iter().enumerate() {
             let index = u32::try_from(position).unwrap() + 1;
-            host.links.push(Link {
-                index,
-                name: (*name).to_owned(),
-                kind: String::new(),
-                mode: None,
-                mac: None,
-                mtu: 1500,
-                up: true,
-                carrier: true,
-                loopback: *name == "lo",
-                parent: None,
-                alias: None,
-            });
+            host.links.push(link(index, name, ""));
             host.addresses.extend(nets.iter().map(|net| Address {
                 link: index,
                 net: net.parse().unwrap(),

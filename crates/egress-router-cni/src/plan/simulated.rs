@@ -24,7 +24,8 @@ pub(super) fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-pub(super) fn link(index: u32, name: &str, kind: &str) -> Link {
+/// An Ethernet link of 1500 bytes MTU that is up.
+pub(crate) fn link(index: u32, name: &str, kind: &str) -> Link {
     Link {
         index,
         name: name.into(),

@@ -141,6 +141,7 @@ impl Attachment {
 mod tests {
     use super::*;
     use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
+    use crate::plan::simulated::link;
 
     #[test]
     fn a_stored_attachment_is_read_unchanged() {
@@ -172,19 +173,7 @@ mod tests {
                 previous: None,
             };
             let netns = PodNetns { path: "/run/netns/x".into(), identity: (1, 2) };
-            let link = Link {
-                index: 9,
-                name: "egress0".into(),
-                kind: "macvlan".into(),
-                mode: None,
-                mac: desired.mac,
-                mtu: 1400,
-                up: false,
-                carrier: false,
-                loopback: false,
-                parent: None,
-                alias: None,
-            };
+            let link = Link { mac: desired.mac, mtu: 1400, ..link(9, "egress0", "macvlan") };
             let record =
                 Attachment::new(&desired, &link, netns, vec!["slot 1 order 1".into()], Some("1ab".into()));
             let text = serde_json::to_vec(&record).unwrap();

@@ -1,5 +1,5 @@
-//! One call at a time in a pod, and one that checks the mode of a master's ipvlans. Runtimes guarantee this for one container and network, but some call concurrently for several networks of
-//! a pod.
+//! Locks: one call at a time changes a pod, and one at a time checks and reserves the mode of a master's ipvlans. Runtimes guarantee the first for one
+//! container and network, but some call concurrently for several networks of a pod.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};

@@ -132,7 +132,7 @@ pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> 
 pub struct Master {
     /// Index on the node.
     pub index: u32,
-    /// Index of the link whose ipvlans share a mode: its own, or its master's if it is an ipvlan itself (ipvlan_link_new).
+    /// Index of the link that all ipvlans of this master share their mode on: the master, or the master of an ipvlan (ipvlan_link_new).
     pub port: u32,
     /// Addresses without prefix length.
     pub addresses: Vec<IpAddr>,

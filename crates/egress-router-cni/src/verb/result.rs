@@ -86,19 +86,8 @@ mod tests {
     }
 
     fn link() -> Link {
-        Link {
-            index: 9,
-            name: "net1".into(),
-            kind: "macvlan".into(),
-            mode: None,
-            mac: Some([2, 0, 0, 0, 0, 0xab]),
-            mtu: 1400,
-            up: true,
-            carrier: true,
-            loopback: false,
-            parent: None,
-            alias: None,
-        }
+        let link = crate::plan::simulated::link(9, "net1", "macvlan");
+        Link { mac: Some([2, 0, 0, 0, 0, 0xab]), mtu: 1400, ..link }
     }
 
     fn result_of(

@@ -6,21 +6,10 @@ use crate::config::interface::{IpvlanMode, MacvlanMode};
 use crate::config::network::Network;
 use crate::config::settings::Settings;
 use crate::log::Log;
+use crate::plan::simulated::link;
 
 fn master(kind: &str) -> Link {
-    Link {
-        index: 2,
-        name: "eth1".into(),
-        kind: kind.into(),
-        mode: None,
-        mac: None,
-        mtu: 1500,
-        up: true,
-        carrier: true,
-        loopback: false,
-        parent: None,
-        alias: None,
-    }
+    link(2, "eth1", kind)
 }
 
 fn resolved(source: Value, args: &str, settings: &Settings) -> Result<Vec<String>, Error> {
