@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A web server of busybox has a CGI script at this path. Others ignore it.
 const PATH: &str = "/cgi-bin/client";
 
-/// A server whose response ends with the address of its client.
+/// A server that ends its response with the address of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// A datagram and its reply.

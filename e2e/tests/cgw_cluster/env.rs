@@ -21,7 +21,7 @@ pub const FIRST: Router = Router { vrid: 51, vips: [A, B] };
 pub const SECOND: Router = Router { vrid: 52, vips: [C, Ipv4Addr::new(198, 18, 50, 212)] };
 /// Namespace, name and VIP. Namespace shop is bound, and its Service joins; the others are bound alone.
 pub const SERVICES: [(&str, &str, Ipv4Addr); 3] = [("shop", "a", A), ("bank", "b", B), ("bank", "c", C)];
-/// Pods whose first letter is their Service; u: not bound.
+/// Pods and their nodes. The first letter of a name is the Service; u: not bound.
 const PODS: [(&str, &str); 9] = [
     ("a1", "node-3"),
     ("a2", "node-4"),

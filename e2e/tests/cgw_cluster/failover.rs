@@ -12,7 +12,7 @@ use super::faults::Fault;
 use super::metrics;
 
 /// Requests in a row with the right result before and after each fault: about two seconds.
-const STREAK: usize = 100;
+pub const STREAK: usize = 100;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: real nodes"]

@@ -5,7 +5,7 @@ use e2e::cluster::Machine;
 use e2e::wait::until;
 
 use super::env::{FIRST, TestEnv};
-use super::failover::Probes;
+use super::failover::{Probes, STREAK};
 
 /// The agents, keepers and controllers, as their command lines begin.
 const AGENT: &str = "/cgw agent ";
@@ -13,9 +13,6 @@ const KEEPER: &str = "/cgw keeper ";
 const CONTROLLER: &str = "/cgw controller ";
 const KEEPALIVED: &str = "/usr/sbin/keepalived ";
 const API_SERVER: &str = "kube-apiserver ";
-/// Requests in a row with the right result: about two seconds.
-const STREAK: usize = 100;
-
 /// A row of the table in docs/cgw-controller.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -156,7 +153,7 @@ async fn split(env: &TestEnv, probes: &Probes) {
     }
 }
 
-/// IDs of a machine's processes whose command line begins with this.
+/// IDs of the processes of a machine with a command line that begins with this.
 async fn processes(machine: &Machine, command: &str) -> Vec<String> {
     let script = "for p in /proc/[0-9]*; do c=$(tr '\\0' ' ' <$p/cmdline) || continue; \
         [[ $c != \"$0\"* ]] || echo ${p#/proc/}; done 2>/dev/null";
