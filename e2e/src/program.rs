@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::wait::TIMEOUT;
 
 pub use admin::metrics;
-pub use built::program as built;
+pub use built::{copy, program as built};
 pub use output::Output;
 pub use owner::Owner;
 pub use samples::Samples;

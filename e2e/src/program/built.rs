@@ -36,6 +36,17 @@ pub fn program(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Copies a program for a test that starts the copy. Another process writes it: children that other threads start inherit a file that this
+/// process is writing, and until they execute their own program, the kernel refuses to execute the file (ETXTBSY).
+///
+/// # Errors
+/// It cannot be copied.
+pub fn copy(program: &Path, to: &Path) -> Result<()> {
+    let output = Command::new("cp").arg(program).arg(to).output().context("cp")?;
+    ensure!(output.status.success(), "cp: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
 /// Whether no source is newer. cargo lists them beside the program: `PROGRAM: SOURCE SOURCE ...`.
 fn is_current(path: &Path) -> bool {
     let time = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
@@ -74,4 +85,36 @@ fn build(name: &str, profile: &Path) -> Result<()> {
     let status = command.stdin(Stdio::null()).status().context("cargo cannot be started")?;
     ensure!(status.success(), "cargo build --bin {name}: {status}; the reason is above");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_copy_can_be_started_while_other_threads_start_programs() {
+        let folder = tempfile::tempdir().unwrap();
+        let over = AtomicBool::new(false);
+        let start = |program: &Path| Command::new(program).status();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        start(Path::new("/bin/true")).unwrap();
+                    }
+                });
+            }
+            let failed = (0..200).find_map(|number| {
+                let program = folder.path().join(number.to_string());
+                copy(Path::new("/bin/true"), &program).unwrap();
+                start(&program).err()
+            });
+            over.store(true, Ordering::Relaxed);
+            assert!(failed.is_none(), "{failed:?}");
+        });
+    }
 }

@@ -77,7 +77,7 @@ impl Gateways {
         let folder = tempfile::tempdir().unwrap();
         // keepalived runs scripts of root only, and a checkout may belong to another user.
         let program = folder.path().join("cgw");
-        std::fs::copy(e2e::program::built("cgw").unwrap(), &program).unwrap();
+        e2e::program::copy(&e2e::program::built("cgw").unwrap(), &program).unwrap();
         let standin = Standin::start(&lan, folder.path());
         let lab = Gateways {
             keepers: [None, None],

@@ -38,7 +38,7 @@ fn render(folder: &Path, more: &str) -> Vec<Value> {
 fn root(program: &Path, token: &str, ca: &Path) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::copy(program, root.path().join("manager")).unwrap();
+    e2e::program::copy(program, &root.path().join("manager")).unwrap();
     let account = root.path().join("var/run/secrets/kubernetes.io/serviceaccount");
     std::fs::create_dir_all(&account).unwrap();
     std::fs::write(account.join("token"), token).unwrap();
