@@ -21,7 +21,6 @@ async fn a_notification_moves_every_service_of_its_vips_and_an_older_one_none() 
     for number in 0..SERVICES {
         env.service(&x, &format!("s{number}"), 1000 + number, json!({})).await;
     }
-    // Only notifications move the Services: a poll would be first on a busy machine.
     let controller = Controller::of(env.launch_with_resync("1h").start().unwrap()).await;
     let (api, admin) = (controller.api, env.admin().await);
     let body = json!({ "vip": VIP, "namespace": x });
@@ -37,9 +36,9 @@ async fn a_notification_moves_every_service_of_its_vips_and_an_older_one_none() 
         caller.send(api, "POST", "/master_notify", Some(body)).await
     };
 
-    // A flip; an unbound VIP is ignored.
+    // A flip; an unbound VIP is ignored. No keeper responds: the poll that follows the bindings moves nothing before the notification.
     env.keepers[0].reports(None);
-    env.keepers[1].reports(Some(("MASTER", 200.5)));
+    env.keepers[1].reports(None);
     let moved = post(&second, notify(&[VIP, OTHER, "192.168.50.230"], SECOND, Some(200.5))).await;
     assert_eq!(moved.code, 200, "{moved:?}");
     assert_eq!(moved.body["updated"].as_array().unwrap().len(), usize::from(SERVICES) + 1, "{moved:?}");
@@ -47,6 +46,7 @@ async fn a_notification_moves_every_service_of_its_vips_and_an_older_one_none() 
         assert_eq!(env.gateway(&x, name).await, (SECOND.to_owned(), "200500".to_owned()));
         assert_eq!(env.annotation(&x, name, "tun-mac").await, Some(mac(SECOND)));
     }
+    env.keepers[1].reports(Some(("MASTER", 200.5)));
     // Once more: nothing to write. Late: ignored.
     let before = env.changes().len();
     assert_eq!(post(&second, notify(&[VIP, OTHER], SECOND, Some(200.5))).await.body["updated"], json!(null));
