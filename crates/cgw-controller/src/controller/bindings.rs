@@ -14,12 +14,14 @@ use tokio::sync::Mutex;
 
 use super::error::Error;
 use super::masters::{Known, Poller};
-use super::plan::{self, Cause, Master, Progress, Reply, Request, ServiceName, Snapshot, Tenant, Write};
+use super::plan::{
+    self, Cause, Master, Progress, Reply, Request, ServiceName, Snapshot, Tenant, Write, master,
+};
 use super::service::Service;
 use super::services::{Services, Updated};
 use super::stores::{Records, Stores};
+use crate::api::Vip;
 use crate::api::stores::Owner;
-use crate::api::{Epoch, Vip};
 
 /// How often a request that conflicts with other clients is planned again. All records are in one object, so that requests for
 /// different VIPs conflict too.
@@ -256,6 +258,12 @@ impl Bindings {
         Ok(namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none()))
     }
 
+    /// The master in force: the newer one of what the Services have and what is known.
+    #[must_use]
+    pub fn current(&self, vip: Vip) -> Option<Master> {
+        master::newest(recorded(&self.observe_cached(vip).snapshot), self.known.get(vip))
+    }
+
     /// A keeper that has just registered may be missing in the cache.
     async fn is_served(&self, vip: Vip) -> Result<bool, Error> {
         if self.stores.hosts().hosts.iter().any(|host| host.serves(vip)) {
@@ -269,6 +277,7 @@ impl Bindings {
     /// # Errors
     /// The stores cannot be read.
     pub async fn master(&self, vip: Vip, recorded: Option<Master>) -> Result<Option<Master>, Error> {
+        let before = master::newest(recorded, self.known.get(vip));
         let endpoints = self.stores.endpoints(vip, false).await?;
         let mut statuses = self.poller.poll(&endpoints).await;
         // The entry may be older than the keepers.
@@ -277,10 +286,7 @@ impl Bindings {
             statuses = if rebuilt == endpoints { statuses } else { self.poller.poll(&rebuilt).await };
         }
         let statuses: Vec<_> = statuses.into_iter().filter_map(|(_, status)| status.ok()).collect();
-        let recorded = newest(recorded, self.known.get(vip));
-        let master = plan::master::elect(&statuses, recorded);
-        self.known.set(vip, master);
-        Ok(master)
+        Ok(self.known.polled(vip, before, recorded, &statuses))
     }
 }
 
@@ -305,11 +311,4 @@ pub fn recorded(snapshot: &Snapshot) -> Option<Master> {
         Some(Master { gateway: carried.gateway?, epoch: carried.epoch })
     });
     masters.max_by_key(|master| (master.epoch, master.gateway.node_ip))
-}
-
-/// The newer one of two.
-#[must_use]
-pub fn newest(one: Option<Master>, two: Option<Master>) -> Option<Master> {
-    let order = |master: &Master| -> (Epoch, _) { (master.epoch, master.gateway.node_ip) };
-    one.into_iter().chain(two).max_by_key(order)
 }

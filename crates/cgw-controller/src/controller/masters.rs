@@ -14,12 +14,16 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use super::plan::Master;
+use super::plan::{Master, master};
 use crate::api::Vip;
 use crate::api::http::KeeperStatus;
+use crate::api::stores::Host;
 
 /// The most bytes of a status: with 4,000 VIPs it has less.
 const STATUS_BYTES: usize = 128 * 1024;
+
+/// The response of a status server, or why there is none.
+pub type Status = Result<KeeperStatus, String>;
 
 /// Polls status servers. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -44,7 +48,7 @@ impl Poller {
     }
 
     /// The statuses of all of them, polled at once. A server that does not respond in time has none.
-    pub async fn poll(&self, endpoints: &[SocketAddr]) -> Vec<(SocketAddr, Result<KeeperStatus, String>)> {
+    pub async fn poll(&self, endpoints: &[SocketAddr]) -> Vec<(SocketAddr, Status)> {
         let poll = async |endpoint: SocketAddr| {
             let polled = tokio::time::timeout(self.timeout, self.get(endpoint)).await;
             let status = polled.unwrap_or_else(|_| Err(format!("no response within {:?}", self.timeout)));
@@ -73,6 +77,13 @@ impl Poller {
     }
 }
 
+/// The statuses of the keepers that serve a VIP and responded.
+#[must_use]
+pub fn of_vip(vip: Vip, hosts: &[Host], statuses: &HashMap<SocketAddr, Status>) -> Vec<KeeperStatus> {
+    let keepers = hosts.iter().filter(|host| host.serves(vip));
+    keepers.filter_map(|host| statuses.get(&host.status())?.clone().ok()).collect()
+}
+
 /// The last known master of each VIP, so that a Service that another replica has just bound gets it at once. The API server has
 /// what must survive a restart: the annotations of the Services.
 #[derive(Debug, Default)]
@@ -85,14 +96,33 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&vip).copied()
     }
 
-    /// Records a master. Returns whether it is another one than before.
-    pub fn set(&self, vip: Vip, master: Option<Master>) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match master {
-            Some(master) => known.insert(vip, master) != Some(master),
-            None => known.remove(&vip).is_some(),
-        }
+    /// Records a master.
+    pub fn set(&self, vip: Vip, master: Option<Master>) {
+        set(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), vip, master);
     }
+
+    /// Records the master that a poll shows, and returns it. `before` was in force when the poll began, and the Services have `recorded`
+    /// now. If a notification has changed the master since, the statuses may be older than it, and the notified one stays.
+    pub fn polled(
+        &self,
+        vip: Vip,
+        before: Option<Master>,
+        recorded: Option<Master>,
+        statuses: &[KeeperStatus],
+    ) -> Option<Master> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = master::newest(recorded, known.get(&vip).copied());
+        let master = if current == before { master::elect(statuses, current) } else { current };
+        set(&mut known, vip, master);
+        master
+    }
+}
+
+fn set(known: &mut HashMap<Vip, Master>, vip: Vip, master: Option<Master>) {
+    match master {
+        Some(master) => known.insert(vip, master),
+        None => known.remove(&vip),
+    };
 }
 
 #[cfg(test)]
@@ -122,6 +152,34 @@ mod tests {
             }
         });
         address
+    }
+
+    #[test]
+    fn a_notification_during_a_poll_prevails_over_its_statuses() {
+        let status = |node: &str, state: &str, since: f64| -> KeeperStatus {
+            let tun_mac = "02:63:c0:a8:32:15";
+            serde_json::from_value(serde_json::json!({
+                "state": state, "since": since, "vrid": 51, "vips": [], "node_ip": node, "tun_mac": tun_mac
+            }))
+            .unwrap()
+        };
+        let vip: Vip = "192.168.50.200".parse().unwrap();
+        let before_the_flip = [status("10.0.0.1", "MASTER", 100.0), status("10.0.0.2", "BACKUP", 100.0)];
+        let first = Master::of(&before_the_flip[0]);
+        let second = Master::of(&status("10.0.0.2", "MASTER", 200.0));
+
+        let known = Known::default();
+        assert_eq!(known.polled(vip, None, None, &before_the_flip), first);
+        known.set(vip, second);
+        assert_eq!(known.polled(vip, first, first, &before_the_flip), second);
+        // Another replica was notified, and its annotations show it.
+        let known = Known::default();
+        known.set(vip, first);
+        assert_eq!(known.polled(vip, first, second, &before_the_flip), second);
+        assert_eq!(known.get(vip), second);
+        // Nothing happened during the poll: the second gateway is not MASTER, and the clock of the first one is late.
+        let elected = known.polled(vip, second, second, &before_the_flip).unwrap();
+        assert_eq!((elected.gateway, elected.epoch.0), (first.unwrap().gateway, 200_001));
     }
 
     #[tokio::test]

@@ -1,16 +1,17 @@
 //! Notifications: a keeper became MASTER, and a client that requests the current master.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use futures::future::join_all;
 
-use super::bindings::{Bindings, newest, recorded};
+use super::bindings::{Bindings, recorded};
 use super::error::Error;
+use super::masters::of_vip;
 use super::plan::{Cause, Master, Reply, Snapshot, master};
 use super::services::{EventBudget, Updated};
 use crate::api::Vip;
-use crate::api::http::{KeeperStatus, MasterNotify};
+use crate::api::http::MasterNotify;
 use crate::api::service::Gateway;
 use crate::api::stores::Host;
 
@@ -93,10 +94,13 @@ impl Bindings {
                 all.push((vip, Notified::Ignored));
                 continue;
             }
-            let current = newest(recorded(&snapshot), self.known.get(vip));
+            let current = master::newest(recorded(&snapshot), self.known.get(vip));
             let notified = epoch.map(|epoch| Master { gateway, epoch });
             match notified.and_then(|notified| in_force(current, notified)) {
-                Some(master) => all.push((vip, Notified::Master(master))),
+                Some(master) => {
+                    self.known.set(vip, Some(master));
+                    all.push((vip, Notified::Master(master)));
+                }
                 None => unconfirmed.push((vip, current)),
             }
         }
@@ -106,26 +110,18 @@ impl Bindings {
             .collect();
         endpoints.sort_unstable();
         endpoints.dedup();
-        let statuses: HashMap<_, _> = self.poller.poll(&endpoints).await.into_iter().collect();
-        all.extend(unconfirmed.into_iter().map(|(vip, current)| {
-            let of_vip = hosts.iter().filter(|host| host.serves(vip));
-            let of_vip: Vec<KeeperStatus> =
-                of_vip.filter_map(|host| statuses.get(&host.status())?.clone().ok()).collect();
-            (
-                vip,
-                match (master::elect(&of_vip, current), epoch) {
+        let statuses = self.poller.poll(&endpoints).await.into_iter().collect();
+        all.extend(unconfirmed.into_iter().map(|(vip, before)| {
+            let recorded = recorded(&self.observe_cached(vip).snapshot);
+            let notified =
+                match (self.known.polled(vip, before, recorded, &of_vip(vip, hosts, &statuses)), epoch) {
                     (Some(master), _) => Notified::Master(master),
                     // Late: the sender is not MASTER any more.
                     (None, Some(_)) => Notified::Ignored,
                     (None, None) => Notified::NoMaster,
-                },
-            )
+                };
+            (vip, notified)
         }));
-        for (vip, notified) in &all {
-            if let Notified::Master(master) = notified {
-                self.known.set(*vip, Some(*master));
-            }
-        }
         all
     }
 

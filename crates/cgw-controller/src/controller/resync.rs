@@ -4,7 +4,7 @@
 //! while, and is planned again from what the API server has then. Where a request is still in progress nevertheless, preconditions
 //! and checks of the plan keep both correct.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use common::events::Events;
 use common::plan::Reason as _;
 use tokio::time::Instant;
 
-use super::bindings::{Bindings, jitter, newest, recorded};
+use super::bindings::{Bindings, jitter, recorded};
 use super::error::Error;
+use super::masters::of_vip;
 use super::metrics::Metrics;
-use super::plan::{self, Cause, ServiceName, master, repair};
+use super::plan::{self, Cause, ServiceName, repair};
 use super::service::Service;
 use super::services::EventBudget;
 use crate::api::Vip;
-use crate::api::http::KeeperStatus;
 use crate::api::service::Carried;
 use crate::api::stores::{Host, Owner};
 use crate::names::BIND_PREFIX;
@@ -102,15 +102,13 @@ impl Resync {
         let hosts = stores.hosts();
         let records = stores.records();
         let is_used = |host: &&Host| records.binds.keys().any(|vip| host.serves(*vip));
+        let vips = || records.binds.keys().copied();
+        let before: Vec<_> = vips().map(|vip| (vip, self.bindings.current(vip))).collect();
         let endpoints: Vec<_> = hosts.hosts.iter().filter(is_used).map(Host::status).collect();
-        let statuses: HashMap<_, _> = poller.poll(&endpoints).await.into_iter().collect();
-        for vip in records.binds.keys().copied() {
-            let of_vip = hosts.hosts.iter().filter(|host| host.serves(vip));
-            let of_vip: Vec<KeeperStatus> =
-                of_vip.filter_map(|host| statuses.get(&host.status())?.clone().ok()).collect();
-            let snapshot = self.bindings.observe_cached(vip).snapshot;
-            let current = newest(recorded(&snapshot), known.get(vip));
-            known.set(vip, master::elect(&of_vip, current));
+        let statuses = poller.poll(&endpoints).await.into_iter().collect();
+        for (vip, before) in before {
+            let recorded = recorded(&self.bindings.observe_cached(vip).snapshot);
+            known.polled(vip, before, recorded, &of_vip(vip, &hosts.hosts, &statuses));
         }
         let scope = |is_namespace: bool| {
             let owners = records.binds.values().map(|bind| &bind.owner);
@@ -126,7 +124,7 @@ impl Resync {
         let invalid: Vec<_> = records.errors.iter().chain(&hosts.errors).map(ToString::to_string).collect();
         self.report_invalid(invalid);
         // Each interval reconciles all VIPs.
-        self.enqueue(records.binds.keys().copied());
+        self.enqueue(vips());
     }
 
     /// Entries of the stores that have no effect.

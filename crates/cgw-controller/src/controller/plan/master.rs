@@ -38,6 +38,12 @@ pub fn epoch(since: f64) -> Option<Epoch> {
     (millis.is_finite() && (0.0..9e15).contains(&millis)).then_some(Epoch(millis as u64))
 }
 
+/// The newer one of two.
+#[must_use]
+pub fn newest(one: Option<Master>, two: Option<Master>) -> Option<Master> {
+    one.into_iter().chain(two).max_by_key(Master::order)
+}
+
 /// The gateway in force of two: `master`, unless the current one became MASTER later. The epoch never decreases.
 #[must_use]
 pub fn newer(current: Option<Gateway>, epoch: Epoch, master: Option<&Master>) -> (Option<Gateway>, Epoch) {
