@@ -12,11 +12,12 @@ pub mod source;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use common::k8s::or_default;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource;
 use kube::core::{DynamicResourceScope, Selector, SelectorExt as _};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::names::Flavor;
 
@@ -87,13 +88,6 @@ pub struct Port {
 pub fn selects(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let none = BTreeMap::new();
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels.unwrap_or(&none)))
-}
-
-/// `null` is the default, as a Go program writes it for an empty list or an address that is not allocated.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// A field with its default value is not applied.

@@ -32,10 +32,14 @@ fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
     let gateways = BTreeMap::from([(A, Some("g1")), (B, Some("g1"))]);
     println!("first apply: {:?}", lab.apply(&gateways));
 
-    for layout in ["one gateway", "two gateways"] {
-        if layout == "two gateways" {
-            lab.place(B, "g2");
-            lab.apply(&BTreeMap::from([(A, Some("g1")), (B, Some("g2"))]));
+    for layout in ["one gateway", "two gateways", "two gateways, and kube-proxy translates VIPs"] {
+        match layout {
+            "one gateway" => {}
+            "two gateways" => {
+                lab.place(B, "g2");
+                lab.apply(&BTreeMap::from([(A, Some("g1")), (B, Some("g2"))]));
+            }
+            _ => lab.translate_vips(),
         }
         let both = |from: &str, to, port| [lab.tcp(from, to, port), lab.udp(from, to, port)];
         for name in ["a1", "a2", "a3", "a4"] {
@@ -45,7 +49,7 @@ fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
                 "{layout}: {name} to the outside"
             );
             // Where A is an address of the backend's own node, a reply to it would not return to the gateway of B.
-            let on_g1 = if layout == "two gateways" { B } else { A };
+            let on_g1 = if layout == "one gateway" { A } else { B };
             let expected = [format!("b1 {A}"), format!("b2 {on_g1}")];
             let mut servers = BTreeSet::new();
             while servers.len() < expected.len() {

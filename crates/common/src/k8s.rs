@@ -28,9 +28,12 @@ struct SlimMeta {
     deletion_timestamp: Option<Time>,
 }
 
-/// Decodes `metadata` without `managedFields`, owner references and the rest. kube wants the full type, whose absent fields
-/// cost a few hundred bytes an object.
-fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+/// Decodes `metadata` without `managedFields`, owner references and the rest, for a field with serde's `deserialize_with`. kube wants
+/// the full type, whose absent fields cost a few hundred bytes an object.
+///
+/// # Errors
+/// It is not the metadata of an object.
+pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let slim = SlimMeta::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name: slim.name,
@@ -45,8 +48,12 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     })
 }
 
-/// An explicit `null` is what Go writes for an empty list without `omitempty`: it means the default.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+/// Decodes a field, for serde's `deserialize_with`: an explicit `null`, which Go writes for an empty list without `omitempty`, is the
+/// default.
+///
+/// # Errors
+/// The value is of another type.
+pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())

@@ -94,7 +94,12 @@ impl TestEnv {
         objects.push(local);
         objects.extend(PODS.map(|(name, node)| pod(name, node, false)));
         self.apply(&objects).await;
-        for (name, node) in PODS {
+        self.start_servers(|_| true).await;
+    }
+
+    /// Starts the servers in the pods of these nodes. A pod has another network after its node was powered off.
+    pub async fn start_servers(&mut self, is_of: impl Fn(&str) -> bool) {
+        for (name, node) in PODS.into_iter().filter(|(_, node)| is_of(node)) {
             let (namespace, ready) = (namespace_of(name), format!("pod/{name}"));
             self.kubectl(&format!("-n {namespace} wait --for=condition=Ready {ready} --timeout=600s")).await;
             let api: Api<PodObject> = Api::namespaced(self.cluster.client(), namespace);

@@ -17,13 +17,13 @@ pub const STREAK: usize = 100;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: real nodes"]
 async fn a_failed_gateway_is_replaced_and_no_packet_has_a_wrong_source() {
-    let env = TestEnv::start(&[FIRST]).await;
+    let mut env = TestEnv::start(&[FIRST]).await;
     env.install(&[FIRST]).await;
     let [a, b, _] = SERVICES;
     env.bind(&[a, b]).await;
     let probes = Probes::start(&env);
     for fault in Fault::ALL {
-        let row = measure(&env, &probes, fault).await;
+        let row = measure(&mut env, &probes, fault).await;
         println!("{row}");
         if fault == Fault::Kill {
             // Now each counter has counted.
@@ -33,7 +33,7 @@ async fn a_failed_gateway_is_replaced_and_no_packet_has_a_wrong_source() {
 }
 
 /// Runs a fault. Returns its row of the table.
-async fn measure(env: &TestEnv, probes: &Probes, fault: Fault) -> String {
+async fn measure(env: &mut TestEnv, probes: &Probes, fault: Fault) -> String {
     let master = settled(env, probes).await;
     env.capture.reset().unwrap();
     let since = Instant::now();

@@ -13,6 +13,7 @@ const KEEPER: &str = "/cgw keeper ";
 const CONTROLLER: &str = "/cgw controller ";
 const KEEPALIVED: &str = "/usr/sbin/keepalived ";
 const API_SERVER: &str = "kube-apiserver ";
+
 /// A row of the table in docs/cgw-controller.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -56,7 +57,7 @@ impl Fault {
     }
 
     /// Acts, and returns when it is repaired. `master`: the MASTER before.
-    pub async fn run(self, env: &TestEnv, probes: &Probes, master: &str) {
+    pub async fn run(self, env: &mut TestEnv, probes: &Probes, master: &str) {
         let machine = env.machine(master);
         let moved = async || env.master(&FIRST, |node| node != master).await;
         match self {
@@ -129,6 +130,9 @@ impl Fault {
         for node in GATEWAYS {
             let ready = format!("wait --for=condition=Ready node/{node} --timeout=600s");
             env.kubectl(&ready).await;
+        }
+        if self == Fault::Power {
+            env.start_servers(|node| node == master).await;
         }
     }
 }

@@ -160,8 +160,8 @@ async fn ingress_is_shown_where_the_type_says() {
             .collect();
         (ingress, service.spec.unwrap().external_ips.unwrap_or_default())
     };
-    let proxy = vec![(VIP.to_owned(), "Proxy".to_owned())];
-    assert_eq!(ingress("balanced").await, (proxy.clone(), vec![]));
+    let listed = vec![(VIP.to_owned(), "VIP".to_owned())];
+    assert_eq!(ingress("balanced").await, (listed.clone(), vec![]));
     assert_eq!(ingress("foreign").await, (vec![], vec![]), "the status belongs to another implementation");
     assert_eq!(ingress("plain").await, (vec![], vec!["192.0.2.7".to_owned(), VIP.to_owned()]));
     // Another client removes it.
@@ -170,7 +170,7 @@ async fn ingress_is_shown_where_the_type_says() {
         .patch_status("balanced", &Default::default(), &kube::api::Patch::Merge(&empty))
         .await
         .unwrap();
-    wait("the ingress is repaired", async || ingress("balanced").await.0 == proxy).await;
+    wait("the ingress is repaired", async || ingress("balanced").await.0 == listed).await;
     for name in ["balanced", "foreign", "plain"] {
         client.expect(name, 200, client.unbind(VIP, &format!("{x}/{name}"))).await;
     }

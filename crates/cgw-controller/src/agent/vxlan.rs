@@ -50,6 +50,8 @@ pub struct Config {
     pub arrived: u32,
     /// Bit of a connection's mark: its original direction left through the device.
     pub left: u32,
+    /// Bit of a connection's mark: this node has translated it from a VIP to a pod.
+    pub translated: u32,
     /// MTU of the device in bytes. None: 50 less than that of the node's interface.
     pub mtu: Option<u32>,
     /// Priority of the first policy rule; the VIPs' is the next one. Between the tables local (0) and main (32766).
@@ -65,6 +67,7 @@ impl Default for Config {
             mark_mask: 0x3fff,
             arrived: 0x1000_0000,
             left: 0x2000_0000,
+            translated: 0x4000_0000,
             mtu: None,
             rule_priority: 9900,
         }

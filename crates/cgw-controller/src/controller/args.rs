@@ -79,13 +79,13 @@ pub struct BindingArgs {
     #[arg(long, env = "PERIMETER_MAX_CONCURRENT_PATCHES", default_value_t = 32, value_name = "NUMBER",
         value_parser = clap::value_parser!(u16).range(1..))]
     pub max_concurrent_patches: u16,
-    /// ipMode in status.loadBalancer.ingress of Services of type LoadBalancer with our class: "Proxy" lets packets to the VIP go to the
-    /// gateway; "VIP" lets kube-proxy DNAT them on every node
+    /// ipMode in status.loadBalancer.ingress of Services of type LoadBalancer with our class: "VIP" lets kube-proxy DNAT the packets of nodes
+    /// and of pods that are not bound where they are; "Proxy" lets them go to the gateway, which kube-proxy in mode ipvs needs
     #[arg(
         long,
         env = "PERIMETER_LOAD_BALANCER_IP_MODE",
         value_enum,
-        default_value = "Proxy",
+        default_value = "VIP",
         value_name = "MODE"
     )]
     pub load_balancer_ip_mode: IpMode,

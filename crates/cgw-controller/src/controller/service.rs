@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use common::cache::ObjectKey;
+use common::k8s::or_default;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -77,40 +78,16 @@ pub struct LoadBalancer {
     pub ingress: Vec<Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SlimMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    deletion_timestamp: Option<Time>,
-    annotations: Option<BTreeMap<String, String>>,
-}
-
+/// Of the annotations only ours are kept: tenants write others, and each change of them would look like a change.
 fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let SlimMeta { name, namespace, uid, resource_version, deletion_timestamp, annotations } =
-        SlimMeta::deserialize(deserializer)?;
-    let annotations = annotations.map(|mut annotations| {
+    let mut metadata = common::k8s::metadata(deserializer)?;
+    metadata.labels = None;
+    metadata.creation_timestamp = None;
+    if let Some(annotations) = &mut metadata.annotations {
         annotations.retain(|key, _| key.starts_with(PREFIX));
-        annotations
-    });
-    Ok(ObjectMeta {
-        name,
-        namespace,
-        uid,
-        resource_version,
-        deletion_timestamp,
-        annotations: annotations.filter(|annotations| !annotations.is_empty()),
-        ..ObjectMeta::default()
-    })
-}
-
-/// Go writes `null` for an empty list without `omitempty`.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+    }
+    metadata.annotations.take_if(|annotations| annotations.is_empty());
+    Ok(metadata)
 }
 
 /// How VIPs are shown to Kubernetes.

@@ -250,6 +250,25 @@ impl Lab {
         }
     }
 
+    /// Translates VIPs on every node, as kube-proxy does for addresses of `status.loadBalancer` and `spec.externalIPs`.
+    pub fn translate_vips(&self) {
+        for (name, ..) in NODES {
+            self.run(name, "nft add table ip kube-proxy");
+            for hook in ["prerouting", "output"] {
+                let chain =
+                    format!("add chain ip kube-proxy {hook} {{ type nat hook {hook} priority -100 ; }}");
+                self.run(name, &format!("nft {chain}"));
+                for ((vip, backend), protocol) in [(A, "a1"), (B, "b1")]
+                    .into_iter()
+                    .flat_map(|one| ["tcp", "udp"].map(|protocol| (one, protocol)))
+                {
+                    let rule = format!("ip daddr {vip} {protocol} dport 80 dnat to {}:8080", pod(backend));
+                    self.run(name, &format!("nft add rule ip kube-proxy {hook} {rule}"));
+                }
+            }
+        }
+    }
+
     /// Applies the datapath on all nodes, gateways first. Returns the longest duration.
     pub fn apply(&mut self, gateways: &BTreeMap<Ipv4Addr, Option<&'static str>>) -> Duration {
         let mut longest = Duration::ZERO;

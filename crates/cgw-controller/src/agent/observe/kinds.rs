@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::{core::v1 as core, discovery::v1 as discovery},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-};
+use common::k8s::{metadata, or_default};
+use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 /// `v1/Service`
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -211,40 +210,4 @@ pub struct NodeAddress {
     pub kind: String,
     /// The address.
     pub address: String,
-}
-
-/// The part of `metadata` that is read.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SlimMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
-}
-
-fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let slim = SlimMeta::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        name: slim.name,
-        namespace: slim.namespace,
-        uid: slim.uid,
-        resource_version: slim.resource_version,
-        labels: slim.labels,
-        annotations: slim.annotations,
-        creation_timestamp: slim.creation_timestamp,
-        deletion_timestamp: slim.deletion_timestamp,
-        ..ObjectMeta::default()
-    })
-}
-
-/// An explicit `null` is what Go writes for an empty list without `omitempty`: it means the default.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }

@@ -8,6 +8,7 @@ use common::netlink::nftables::{Chain, ChainType, Family, Field, Hook, Rule};
 
 use super::super::table::Table;
 use super::super::to_pods;
+use super::gateway;
 use crate::agent::datapath::Protocol;
 use crate::agent::vxlan::Config;
 
@@ -37,6 +38,7 @@ pub(super) struct Terms<'a> {
 pub(super) fn add(table: &mut Table, config: &Config, candidate: bool) {
     let terms = Terms { config, candidate };
     terms.classify(table);
+    terms.dnat(table);
     terms.after_dnat(table);
     terms.snat(table);
     terms.guard(table);
@@ -63,9 +65,10 @@ impl Terms<'_> {
         rule.ct_mark(0, self.config.arrived)
     }
 
-    /// The connection was translated from a VIP to a pod by this node.
-    pub(super) fn from_vip(rule: Rule) -> Rule {
-        rule.ct_status(STATUS_DNAT).ct_original_daddr_in("vips")
+    /// The connection was translated from a VIP to a pod by this node. kube-proxy translates VIPs too, and its connections do not go
+    /// through the device.
+    pub(super) fn from_vip(&self, rule: Rule) -> Rule {
+        rule.ct_mark(self.config.translated, self.config.translated)
     }
 
     /// Sets the mark of packets to pods on other nodes.
@@ -108,12 +111,23 @@ impl Terms<'_> {
         );
     }
 
+    /// Hook prerouting, before kube-proxy's chains of priority -100, in both of its modes: it neither translates nor masquerades what these
+    /// rules have translated.
+    fn dnat(&self, table: &mut Table) {
+        let on_gateway = self.candidate.then(gateway::dnat);
+        // Of a bound pod, kube-proxy would show the peer the pod's address; of a client outside, it would open a connection on a gateway
+        // that has just lost the VIP. Pods that are not bound may reach a VIP without its gateway.
+        let to_gateway = Rule::new().in_set(DESTINATION, "vips").not_in_set(SOURCE, "unbound");
+        let rules = on_gateway.into_iter().chain([keep_destination(to_gateway)]);
+        table.chain(Chain::base("prerouting-nat", ChainType::Nat, Hook::Prerouting, -110), rules);
+    }
+
     /// Hook prerouting after DNAT and the reverse translation of replies: the routing table of pods, or none.
     fn after_dnat(&self, table: &mut Table) {
         let mask = self.config.mark_mask;
         let mut rules = Vec::new();
         if self.candidate {
-            let original = Self::from_vip(Rule::new().ct_direction(Direction::Original));
+            let original = self.from_vip(Rule::new().ct_direction(Direction::Original));
             rules.push(self.mark_to_pods(original).accept());
             let reply = self.arrived(Rule::new().ct_direction(Direction::Reply));
             rules.push(self.mark_to_pods(reply.ct_status(STATUS_SNAT | STATUS_DNAT)).accept());
@@ -133,7 +147,7 @@ impl Terms<'_> {
     fn snat(&self, table: &mut Table) {
         let mut rules = Vec::new();
         if self.candidate {
-            let from_vip = || Self::from_vip(Rule::new());
+            let from_vip = || self.from_vip(Rule::new());
             let both = [Field::SourceAddress, Field::DestinationAddress];
             let to_candidate = || from_vip().in_set(DESTINATION, "pods-on-candidates");
             rules.extend([
@@ -175,7 +189,7 @@ impl Terms<'_> {
         let mut rules = Vec::new();
         if self.candidate {
             let set = Expression::InSet { from: R, set: "vips".into(), included: false };
-            let other = Self::from_vip(Rule::new()).ct_status(STATUS_SNAT).with([snat_address(R), set]);
+            let other = self.from_vip(Rule::new()).ct_status(STATUS_SNAT).with([snat_address(R), set]);
             rules.push(drop(other, PORT_TAKEN));
         }
         table.chain(
@@ -231,8 +245,8 @@ impl Terms<'_> {
             self.arrived(Rule::new()).goto("guard-pair"),
         ];
         if self.candidate {
-            let of_pod = in_set(Self::from_vip(Rule::new()), source(Direction::Original), "pods");
-            rules.extend([of_pod.goto("guard-pair"), Self::from_vip(Rule::new()).accept()]);
+            let of_pod = in_set(self.from_vip(Rule::new()), source(Direction::Original), "pods");
+            rules.extend([of_pod.goto("guard-pair"), self.from_vip(Rule::new()).accept()]);
         }
         let left = self.config.left;
         rules.extend([
@@ -334,6 +348,13 @@ fn snat_address(to: Register) -> Expression {
 /// SNAT to its own source: the first translation of a connection is the only one, so neither the CNI plugin nor kube-proxy masquerades.
 fn keep_source(rule: Rule) -> Rule {
     rule.with([Field::SourceAddress.load(R), snat()])
+}
+
+/// DNAT to its own destination, for the same reason.
+fn keep_destination(rule: Rule) -> Rule {
+    let (kind, family, address) = (Nat::Destination, Family::Ipv4, Some(R));
+    let nat = Expression::Nat { kind, family, address, port: None, last_port: None, flags: 0 };
+    rule.with([Field::DestinationAddress.load(R), nat])
 }
 
 /// SNAT to the VIP that the client used.

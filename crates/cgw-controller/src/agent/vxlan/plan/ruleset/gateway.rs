@@ -19,20 +19,21 @@ const SEED: u32 = 0x0063_6777;
 /// Adds the chains and sets.
 pub(super) fn add(table: &mut Table, datapath: &Datapath, config: &Config) {
     pods(table, datapath);
-    ports(table, datapath);
-    let key = [Field::DestinationAddress, Field::Protocol, Field::DestinationPort];
-    // Only where keepalived has the VIP: replies go to the gateway of the VIP.
-    let dnat = || Rule::new().daddr_is_local().vmap(&key, "services");
-    // Before kube-proxy's chains of priority -100, in both of its modes: it neither translates nor masquerades.
-    table.chain(Chain::base("prerouting-nat", ChainType::Nat, Hook::Prerouting, -110), [dnat()]);
+    ports(table, datapath, config.translated);
     table.chain(Chain::base("output-nat", ChainType::Nat, Hook::Output, -110), [dnat()]);
     let terms = Terms::of(config);
-    let original = Terms::from_vip(Rule::new().ct_direction(Direction::Original));
+    let original = terms.from_vip(Rule::new().ct_direction(Direction::Original));
     let reply = terms.arrived(Rule::new().ct_direction(Direction::Reply));
     table.chain(
         Chain::base("output-route", ChainType::Route, Hook::Output, -90),
         [terms.mark_to_pods(original).accept(), terms.mark_to_pods(reply)],
     );
+}
+
+/// DNAT of a VIP to a pod, only where keepalived has the VIP: replies go to the gateway of the VIP.
+pub(super) fn dnat() -> Rule {
+    let key = [Field::DestinationAddress, Field::Protocol, Field::DestinationPort];
+    Rule::new().daddr_is_local().vmap(&key, "services")
 }
 
 /// Bound pods of all nodes.
@@ -60,8 +61,8 @@ fn pods(table: &mut Table, datapath: &Datapath) {
     table.set(Set::new("pods-on-candidates", &one), on_candidates.map(|(pod, _)| Element::new(pod.octets())));
 }
 
-/// The ports of the VIPs that have backends. The first Service of a port has it.
-fn ports(table: &mut Table, datapath: &Datapath) {
+/// The ports of the VIPs that have backends. The first Service of a port has it. `translated`: see [`Config`].
+fn ports(table: &mut Table, datapath: &Datapath, translated: u32) {
     let all = datapath.vips.iter().flat_map(|(vip, path)| path.ports.iter().map(move |port| (*vip, port)));
     let mut ports = BTreeMap::new();
     for (vip, port) in all.filter(|(_, port)| !port.backends.is_empty()) {
@@ -79,7 +80,8 @@ fn ports(table: &mut Table, datapath: &Datapath) {
             None => &[Field::SourceAddress, Field::SourcePort],
         };
         // The protocol first: the translation of a port needs it.
-        let rule = Rule::new().l4proto(port.protocol.number()).dnat_by_hash(fields, SEED, backends, &name);
+        let rule = Rule::new().l4proto(port.protocol.number()).set_ct_mark(translated, translated);
+        let rule = rule.dnat_by_hash(fields, SEED, backends, &name);
         table.chain(Chain::regular(&name).comment(&port.service), [rule]);
     }
     let key = [DataType::Ipv4, DataType::Protocol, DataType::Service];
