@@ -13,9 +13,9 @@ use super::metrics;
 /// Pods that send from their first moment on, each to a port of its own from this one on.
 const SENDERS: u16 = 8;
 const FIRST_PORT: u16 = 9000;
-/// Until the kernel has the port, no connection succeeds; a refused one is over at once.
+/// The ports are closed, so each connection is over at once. (Debian's static `busybox wget` crashes where there is no libc.)
 const SEND: &str = "trap '' TERM; while :; do \
-    /bin/busybox wget -q -T 1 -O /dev/null http://203.0.113.9:$((9000 + JOB_COMPLETION_INDEX)); \
+    /bin/busybox nc -w 1 203.0.113.9 $((9000 + JOB_COMPLETION_INDEX)) </dev/null; \
     /bin/busybox usleep 20000; done";
 
 /// A pod is bound from its first packet on, although it never becomes ready, and until it is gone.
