@@ -20,6 +20,7 @@ pub mod plan;
 pub mod process;
 pub mod register;
 pub mod report;
+pub mod resolve;
 pub mod run;
 pub mod run_dir;
 pub mod status;

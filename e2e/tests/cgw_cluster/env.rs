@@ -103,9 +103,17 @@ impl TestEnv {
             let (namespace, ready) = (namespace_of(name), format!("pod/{name}"));
             self.kubectl(&format!("-n {namespace} wait --for=condition=Ready {ready} --timeout=600s")).await;
             let api: Api<PodObject> = Api::namespaced(self.cluster.client(), namespace);
-            let object = api.get(name).await.unwrap();
-            let ip: Ipv4Addr = object.status.as_ref().unwrap().pod_ip.as_ref().unwrap().parse().unwrap();
-            let network = Network::of_pod(&object.uid().unwrap()).unwrap();
+            // Until the kubelet has reported it, the status is that of before.
+            let poll = async || {
+                let object = api.get(name).await?;
+                let ip = object.status.as_ref().and_then(|status| status.pod_ip.as_deref()?.parse().ok());
+                let (Some(ip), Ok(network)) = (ip, Network::of_pod(&object.uid().unwrap())) else {
+                    return Ok(None);
+                };
+                let has_address = network.run("ip", &["address"])?.contains(&format!(" {ip}/"));
+                Ok(has_address.then_some((ip, network)))
+            };
+            let (ip, network) = until(&format!("the network of pod {name}"), poll).await.unwrap();
             let any = Ipv4Addr::UNSPECIFIED;
             let _servers = network.serve(name, any, SERVER_PORT, SERVER_PORT).unwrap();
             self.pods.insert(name, Pod { node, ip, network, _servers });

@@ -23,12 +23,13 @@ use tokio::time::{sleep, timeout};
 use super::node::Observed;
 use super::plan::{Attempt, Next, Notification, Notifier, View};
 use super::report::Reporter;
+use super::resolve::Resolver;
 use super::sys;
 use super::vrrp::Vrrp;
 use crate::api::http::{MasterNotify, Outcome};
 
 /// A connection in a cluster takes milliseconds. A replica that has died does not respond, and the next attempt reaches another one.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT: Duration = Duration::from_millis(500);
 
 /// The controller writes to all Services of the virtual router before it responds: about 2 s for a thousand of them.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -65,7 +66,7 @@ pub enum Error {
     },
 }
 
-type Https = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type Https = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
 /// The controller's interface `master_notify`.
 #[derive(Debug)]
@@ -73,6 +74,7 @@ pub struct Controller {
     url: Uri,
     ca: PathBuf,
     token: PathBuf,
+    resolver: Resolver,
     /// The client, and the certificates that it accepts.
     client: Option<(Vec<u8>, Https)>,
 }
@@ -93,7 +95,7 @@ impl Controller {
         }
         let url = format!("{}/master_notify", url.trim_end_matches('/'));
         let url = url.parse().map_err(|_| wrong("it is no URL"))?;
-        let mut controller = Controller { url, ca, token, client: None };
+        let mut controller = Controller { url, ca, token, resolver: Resolver::default(), client: None };
         controller.client().map_err(|error| ConfigError(format!("--controller-ca: {error}")))?;
         controller.bearer().map_err(|error| ConfigError(format!("--token-file: {error}")))?;
         Ok(controller)
@@ -134,7 +136,7 @@ impl Controller {
             .map_err(|error| wrong(error.to_string()))?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let mut tcp = HttpConnector::new();
+        let mut tcp = HttpConnector::new_with_resolver(self.resolver.clone());
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(CONNECT));
         tcp.set_nodelay(true);
@@ -198,6 +200,20 @@ type InFlight = Pin<Box<dyn Future<Output = (Attempt, Result<(), Error>)> + Send
 
 /// Notifies the controller for as long as it is polled.
 pub async fn run(
+    controller: Controller,
+    vrrp: watch::Receiver<Vrrp>,
+    observed: watch::Receiver<Observed>,
+    reporter: Reporter,
+) {
+    let resolver = controller.resolver.clone();
+    let host = controller.url.host().unwrap_or_default().to_owned();
+    tokio::select! {
+        () = resolver.keep_fresh(&host) => {}
+        () = notify(controller, vrrp, observed, reporter) => {}
+    }
+}
+
+async fn notify(
     mut controller: Controller,
     mut vrrp: watch::Receiver<Vrrp>,
     mut observed: watch::Receiver<Observed>,
@@ -251,7 +267,10 @@ pub async fn run(
                         let since = open.take().map_or(now, |(_, since)| since);
                         reporter.notified(now.saturating_sub(since));
                     }
-                    (Some(failures), Err(error)) => reporter.not_notified(failures, &error),
+                    (Some(failures), Err(error)) => {
+                        controller.resolver.outdated();
+                        reporter.not_notified(failures, &error);
+                    }
                     (None, _) => {}
                 }
             }
