@@ -70,8 +70,8 @@ impl Fault {
                 moved().await;
             }
             Fault::Frozen => {
-                signal(&machine, "STOP", KEEPER).await;
-                signal(&machine, "STOP", KEEPALIVED).await;
+                // At once: the guard ends the keepalived of a frozen keeper.
+                signal_all(&machine, "STOP", &[KEEPER, KEEPALIVED]).await;
                 moved().await;
                 until("the guard removes the VIPs of a frozen keeper", async || {
                     let addresses =
@@ -166,8 +166,16 @@ async fn processes(machine: &Machine, command: &str) -> Vec<String> {
 }
 
 async fn signal(machine: &Machine, signal: &str, command: &str) {
-    let pids = processes(machine, command).await;
-    assert!(!pids.is_empty(), "{command}does not run on {}", machine.name());
+    signal_all(machine, signal, &[command]).await;
+}
+
+async fn signal_all(machine: &Machine, signal: &str, commands: &[&str]) {
+    let mut pids = Vec::new();
+    for command in commands {
+        let of_command = processes(machine, command).await;
+        assert!(!of_command.is_empty(), "{command}does not run on {}", machine.name());
+        pids.extend(of_command);
+    }
     let signal = format!("-{signal}");
     let arguments: Vec<&str> = ["kill", &signal].into_iter().chain(pids.iter().map(String::as_str)).collect();
     machine.exec(&arguments).await.unwrap();
