@@ -67,7 +67,7 @@ impl Terms<'_> {
 
     /// The connection was translated from a VIP to a pod by this node. kube-proxy translates VIPs too, and its connections do not go
     /// through the device.
-    pub(super) fn from_vip(&self, rule: Rule) -> Rule {
+    pub(super) fn translated(&self, rule: Rule) -> Rule {
         rule.ct_mark(self.config.translated, self.config.translated)
     }
 
@@ -127,7 +127,7 @@ impl Terms<'_> {
         let mask = self.config.mark_mask;
         let mut rules = Vec::new();
         if self.candidate {
-            let original = self.from_vip(Rule::new().ct_direction(Direction::Original));
+            let original = self.translated(Rule::new().ct_direction(Direction::Original));
             rules.push(self.mark_to_pods(original).accept());
             let reply = self.arrived(Rule::new().ct_direction(Direction::Reply));
             rules.push(self.mark_to_pods(reply.ct_status(STATUS_SNAT | STATUS_DNAT)).accept());
@@ -147,7 +147,7 @@ impl Terms<'_> {
     fn snat(&self, table: &mut Table) {
         let mut rules = Vec::new();
         if self.candidate {
-            let from_vip = || self.from_vip(Rule::new());
+            let from_vip = || self.translated(Rule::new());
             let both = [Field::SourceAddress, Field::DestinationAddress];
             let to_candidate = || from_vip().in_set(DESTINATION, "pods-on-candidates");
             rules.extend([
@@ -189,7 +189,7 @@ impl Terms<'_> {
         let mut rules = Vec::new();
         if self.candidate {
             let set = Expression::InSet { from: R, set: "vips".into(), included: false };
-            let other = self.from_vip(Rule::new()).ct_status(STATUS_SNAT).with([snat_address(R), set]);
+            let other = self.translated(Rule::new()).ct_status(STATUS_SNAT).with([snat_address(R), set]);
             rules.push(drop(other, PORT_TAKEN));
         }
         table.chain(
@@ -245,8 +245,8 @@ impl Terms<'_> {
             self.arrived(Rule::new()).goto("guard-pair"),
         ];
         if self.candidate {
-            let of_pod = in_set(self.from_vip(Rule::new()), source(Direction::Original), "pods");
-            rules.extend([of_pod.goto("guard-pair"), self.from_vip(Rule::new()).accept()]);
+            let of_pod = in_set(self.translated(Rule::new()), source(Direction::Original), "pods");
+            rules.extend([of_pod.goto("guard-pair"), self.translated(Rule::new()).accept()]);
         }
         let left = self.config.left;
         rules.extend([

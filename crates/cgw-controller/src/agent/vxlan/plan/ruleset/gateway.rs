@@ -22,7 +22,7 @@ pub(super) fn add(table: &mut Table, datapath: &Datapath, config: &Config) {
     ports(table, datapath, config.translated);
     table.chain(Chain::base("output-nat", ChainType::Nat, Hook::Output, -110), [dnat()]);
     let terms = Terms::of(config);
-    let original = terms.from_vip(Rule::new().ct_direction(Direction::Original));
+    let original = terms.translated(Rule::new().ct_direction(Direction::Original));
     let reply = terms.arrived(Rule::new().ct_direction(Direction::Reply));
     table.chain(
         Chain::base("output-route", ChainType::Route, Hook::Output, -90),
