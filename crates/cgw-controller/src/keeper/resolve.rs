@@ -1,7 +1,7 @@
 //! The controller's address, known before it is needed.
 //!
 //! The node that fails may be the one with the cluster's DNS servers, and a fail-over must not wait for their replacement. So the name
-//! is looked up in advance, and the last answer counts until there is a newer one: the address of a Service stays as long as the Service.
+//! is looked up in advance, and the last response counts until there is a newer one: the address of a Service stays as long as the Service.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use hyper_util::client::legacy::connect::dns::Name;
 use tokio::sync::Notify;
 use tower::Service;
 
-/// How old an answer becomes.
+/// How old a response becomes.
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// A resolver of one name, for a connector. Clones share the answer.
+/// A resolver of one name, for a connector. Clones share the response.
 #[derive(Clone, Debug, Default)]
 pub struct Resolver {
-    answer: Arc<Mutex<Option<Vec<SocketAddr>>>>,
+    known: Arc<Mutex<Option<Vec<SocketAddr>>>>,
     outdated: Arc<Notify>,
 }
 
@@ -32,7 +32,7 @@ impl Resolver {
             if let Err(error) = self.look_up(host).await {
                 tracing::debug!(host, "DNS lookup failed: {error}");
             }
-            // In time or early, it is the same.
+            // Either ends the wait.
             let _elapsed = tokio::time::timeout(REFRESH, self.outdated.notified()).await;
         }
     }
@@ -53,7 +53,7 @@ impl Resolver {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<SocketAddr>>> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -69,8 +69,8 @@ impl Service<Name> for Resolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let resolver = self.clone();
         Box::pin(async move {
-            let answer = resolver.lock().clone();
-            let addresses = match answer {
+            let known = resolver.lock().clone();
+            let addresses = match known {
                 Some(addresses) => addresses,
                 None => resolver.look_up(name.as_str()).await?,
             };
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_last_answer_counts_while_dns_is_away() {
+    async fn the_last_response_counts_while_dns_is_away() {
         let name = |host: &str| host.parse::<Name>().unwrap();
         let mut resolver = Resolver::default();
         // RFC 6761: it has no address.
