@@ -21,6 +21,7 @@ use bytes::Bytes;
 use http::{
     HeaderValue, Request, Response, StatusCode,
     header::{CONTENT_TYPE, WWW_AUTHENTICATE},
+    request::Parts,
 };
 use http_body::Body;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
@@ -56,6 +57,9 @@ const LEAST_HEAD_BYTES: usize = 8 * 1024;
 /// Before the next `accept` after one that failed: out of file descriptors, or the peer is gone already. Neither is helped by
 /// another one at once.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// The most that is read of a refused request. A larger body is an attack, or a mistake that no response helps.
+const REST_BYTES: usize = 1024 * 1024;
 
 /// Limits of a server for its connections and requests.
 #[derive(Clone, Copy, Debug)]
@@ -281,12 +285,16 @@ where
     B::Error: Into<BoxError>,
 {
     let limits = shared.limits;
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (shared, handler, caller) = (Arc::clone(&shared), handler.clone(), caller.clone());
         async move {
-            Ok::<_, Infallible>(match shared.admit(caller, request).await {
+            let (head, mut body) = request.into_parts();
+            Ok::<_, Infallible>(match shared.admit(caller, head, &mut body).await {
                 Ok((caller, request)) => handler(caller, request).await.map(Either::Left),
-                Err(refusal) => refusal.response().map(Either::Right),
+                Err(refusal) => {
+                    tokio::spawn(timeout(limits.body_time, read_rest(body)));
+                    refusal.response().map(Either::Right)
+                }
             })
         }
     });
@@ -296,6 +304,17 @@ where
         .max_buf_size(limits.head_bytes.max(LEAST_HEAD_BYTES))
         .serve_connection(TokioIo::new(stream), service);
     watcher.watch(connection).await.map_err(|error| error.to_string())
+}
+
+/// Reads what a client still sends after a refusal. Otherwise the connection is closed while it writes, and a client that writes all before it
+/// reads loses the response (RFC 9112, section 9.6).
+async fn read_rest(mut body: Incoming) {
+    let mut rest = REST_BYTES;
+    while let Some(Ok(frame)) = body.frame().await {
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        let Some(less) = rest.checked_sub(length) else { return };
+        rest = less;
+    }
 }
 
 /// Why a request does not reach the handler.
@@ -328,9 +347,9 @@ impl Shared {
     async fn admit(
         &self,
         mut caller: Caller,
-        request: Request<Incoming>,
+        head: Parts,
+        body: &mut Incoming,
     ) -> Result<(Caller, Request<Bytes>), Refusal> {
-        let (head, body) = request.into_parts();
         #[cfg(feature = "https")]
         if let Some(authentication) = self.authentication.as_ref().filter(|_| caller.certificate.is_none()) {
             caller.user = Some(authentication.user(&head).await?);
