@@ -29,7 +29,7 @@ struct SlimMeta {
 }
 
 /// Decodes `metadata` without `managedFields`, owner references and the rest, for a field with serde's `deserialize_with`. kube wants
-/// the full type, whose absent fields cost a few hundred bytes an object.
+/// the full type: its absent fields take a few hundred bytes of memory for each object.
 ///
 /// # Errors
 /// It is not the metadata of an object.

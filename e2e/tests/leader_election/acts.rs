@@ -168,6 +168,8 @@ async fn lose_the_lease(name: &str, matcher: Matcher, fault: Fault) -> Option<Sc
         () = lost => {}
     }
     if duel.first.api.applied(rule) == 0 {
+        println!("{name}: it lost its lease before: {}", duel.first.program.output().lines().join("\n"));
+        duel.end(name).await;
         return None;
     }
     duel.move_route_and_wait(2).await;
