@@ -13,7 +13,7 @@ use kube::Api;
 use tokio::sync::Mutex;
 
 use super::error::Error;
-use super::masters::{Known, Poller};
+use super::masters::{Known, Poller, Statuses};
 use super::plan::{
     self, Cause, Master, Progress, Reply, Request, ServiceName, Snapshot, Tenant, Write, master,
 };
@@ -21,7 +21,7 @@ use super::service::Service;
 use super::services::{Services, Updated};
 use super::stores::{Records, Stores};
 use crate::api::Vip;
-use crate::api::stores::Owner;
+use crate::api::stores::{Host, Owner};
 
 /// How often a request that conflicts with other clients is planned again. All records are in one object, so that requests for
 /// different VIPs conflict too.
@@ -262,6 +262,21 @@ impl Bindings {
     #[must_use]
     pub fn current(&self, vip: Vip) -> Option<Master> {
         master::newest(recorded(&self.observe_cached(vip).snapshot), self.known.get(vip))
+    }
+
+    /// The master of a VIP after a poll of keepers that began when `before` was in force. It is known from then on.
+    pub fn polled(
+        &self,
+        vip: Vip,
+        before: Option<Master>,
+        hosts: &[Host],
+        statuses: &Statuses,
+    ) -> Option<Master> {
+        let recorded = recorded(&self.observe_cached(vip).snapshot);
+        let keepers = hosts.iter().filter(|host| host.serves(vip));
+        let statuses: Vec<_> =
+            keepers.filter_map(|host| statuses.get(&host.status())?.clone().ok()).collect();
+        self.known.polled(vip, before, recorded, &statuses)
     }
 
     /// A keeper that has just registered may be missing in the cache.

@@ -17,13 +17,15 @@ use hyper_util::rt::TokioExecutor;
 use super::plan::{Master, master};
 use crate::api::Vip;
 use crate::api::http::KeeperStatus;
-use crate::api::stores::Host;
 
 /// The most bytes of a status: with 4,000 VIPs it has less.
 const STATUS_BYTES: usize = 128 * 1024;
 
 /// The response of a status server, or why there is none.
 pub type Status = Result<KeeperStatus, String>;
+
+/// The responses by status server.
+pub type Statuses = HashMap<SocketAddr, Status>;
 
 /// Polls status servers. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -75,13 +77,6 @@ impl Poller {
         }
         Ok(status)
     }
-}
-
-/// The statuses of the keepers that serve a VIP and responded.
-#[must_use]
-pub fn of_vip(vip: Vip, hosts: &[Host], statuses: &HashMap<SocketAddr, Status>) -> Vec<KeeperStatus> {
-    let keepers = hosts.iter().filter(|host| host.serves(vip));
-    keepers.filter_map(|host| statuses.get(&host.status())?.clone().ok()).collect()
 }
 
 /// The last known master of each VIP, so that a Service that another replica has just bound gets it at once. The API server has

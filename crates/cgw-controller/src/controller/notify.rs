@@ -7,7 +7,6 @@ use futures::future::join_all;
 
 use super::bindings::{Bindings, recorded};
 use super::error::Error;
-use super::masters::of_vip;
 use super::plan::{Cause, Master, Reply, Snapshot, master};
 use super::services::{EventBudget, Updated};
 use crate::api::Vip;
@@ -112,14 +111,12 @@ impl Bindings {
         endpoints.dedup();
         let statuses = self.poller.poll(&endpoints).await.into_iter().collect();
         all.extend(unconfirmed.into_iter().map(|(vip, before)| {
-            let recorded = recorded(&self.observe_cached(vip).snapshot);
-            let notified =
-                match (self.known.polled(vip, before, recorded, &of_vip(vip, hosts, &statuses)), epoch) {
-                    (Some(master), _) => Notified::Master(master),
-                    // Late: the sender is not MASTER any more.
-                    (None, Some(_)) => Notified::Ignored,
-                    (None, None) => Notified::NoMaster,
-                };
+            let notified = match (self.polled(vip, before, hosts, &statuses), epoch) {
+                (Some(master), _) => Notified::Master(master),
+                // Late: the sender is not MASTER any more.
+                (None, Some(_)) => Notified::Ignored,
+                (None, None) => Notified::NoMaster,
+            };
             (vip, notified)
         }));
         all

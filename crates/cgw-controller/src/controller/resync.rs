@@ -15,9 +15,9 @@ use common::events::Events;
 use common::plan::Reason as _;
 use tokio::time::Instant;
 
-use super::bindings::{Bindings, jitter, recorded};
+use super::bindings::{Bindings, jitter};
 use super::error::Error;
-use super::masters::of_vip;
+use super::masters::Statuses;
 use super::metrics::Metrics;
 use super::plan::{self, Cause, ServiceName, repair};
 use super::service::Service;
@@ -98,17 +98,16 @@ impl Resync {
 
     /// Polls all keepers once, and elects the master of each bound VIP.
     async fn poll(&self) {
-        let Bindings { stores, poller, known, .. } = &*self.bindings;
+        let Bindings { stores, poller, .. } = &*self.bindings;
         let hosts = stores.hosts();
         let records = stores.records();
         let is_used = |host: &&Host| records.binds.keys().any(|vip| host.serves(*vip));
         let vips = || records.binds.keys().copied();
         let before: Vec<_> = vips().map(|vip| (vip, self.bindings.current(vip))).collect();
         let endpoints: Vec<_> = hosts.hosts.iter().filter(is_used).map(Host::status).collect();
-        let statuses = poller.poll(&endpoints).await.into_iter().collect();
+        let statuses: Statuses = poller.poll(&endpoints).await.into_iter().collect();
         for (vip, before) in before {
-            let recorded = recorded(&self.bindings.observe_cached(vip).snapshot);
-            known.polled(vip, before, recorded, &of_vip(vip, &hosts.hosts, &statuses));
+            self.bindings.polled(vip, before, &hosts.hosts, &statuses);
         }
         let scope = |is_namespace: bool| {
             let owners = records.binds.values().map(|bind| &bind.owner);

@@ -1,8 +1,8 @@
 //! The content of the nf_tables table.
 //!
 //! Marks of packets select a routing table: that of a VIP's gateway, or that of pods on other nodes. Bits of a connection's mark remember
-//! that it arrived from the tunnel, that it left through it, or that this node has translated it from a VIP. The chain of hook postrouting drops everything of a bound pod
-//! that would leave with another address than its VIP, whatever the other chains did.
+//! that it arrived from the tunnel, that it left through it, or that this node has translated it from a VIP. The chain of hook
+//! postrouting drops everything of a bound pod that would leave with another address than its VIP, whatever the other chains did.
 
 mod chains;
 mod gateway;

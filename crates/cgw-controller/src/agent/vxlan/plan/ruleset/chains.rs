@@ -147,18 +147,18 @@ impl Terms<'_> {
     fn snat(&self, table: &mut Table) {
         let mut rules = Vec::new();
         if self.candidate {
-            let from_vip = || self.translated(Rule::new());
+            let translated = || self.translated(Rule::new());
             let both = [Field::SourceAddress, Field::DestinationAddress];
-            let to_candidate = || from_vip().in_set(DESTINATION, "pods-on-candidates");
+            let to_candidate = || translated().in_set(DESTINATION, "pods-on-candidates");
             rules.extend([
                 // The source would be, or is, an address of the pod's own node: the reply would not return here.
                 snat_to_vip(to_candidate().in_set(SOURCE, "pods-of-other-gateways")),
-                from_vip().snat_from_map(SOURCE, "vip-of", 0),
-                snat_to_vip(from_vip().in_set(&both, "colocated")),
+                translated().snat_from_map(SOURCE, "vip-of", 0),
+                snat_to_vip(translated().in_set(&both, "colocated")),
                 snat_to_vip(to_candidate().in_set(SOURCE, "vips")),
                 // Both are on one bridge of this node: the reply would not be translated.
-                snat_to_vip(from_vip().in_set(SOURCE, "unbound").in_set(DESTINATION, "pods")),
-                keep_source(from_vip()),
+                snat_to_vip(translated().in_set(SOURCE, "unbound").in_set(DESTINATION, "pods")),
+                keep_source(translated()),
             ]);
         }
         rules.extend([
@@ -347,23 +347,21 @@ fn snat_address(to: Register) -> Expression {
 
 /// SNAT to its own source: the first translation of a connection is the only one, so neither the CNI plugin nor kube-proxy masquerades.
 fn keep_source(rule: Rule) -> Rule {
-    rule.with([Field::SourceAddress.load(R), snat()])
+    rule.with([Field::SourceAddress.load(R), nat(Nat::Source)])
 }
 
 /// DNAT to its own destination, for the same reason.
 fn keep_destination(rule: Rule) -> Rule {
-    let (kind, family, address) = (Nat::Destination, Family::Ipv4, Some(R));
-    let nat = Expression::Nat { kind, family, address, port: None, last_port: None, flags: 0 };
-    rule.with([Field::DestinationAddress.load(R), nat])
+    rule.with([Field::DestinationAddress.load(R), nat(Nat::Destination)])
 }
 
 /// SNAT to the VIP that the client used.
 fn snat_to_vip(rule: Rule) -> Rule {
-    rule.with([original_destination(), snat()])
+    rule.with([original_destination(), nat(Nat::Source)])
 }
 
-/// SNAT to the address in the first register.
-fn snat() -> Expression {
-    let (kind, family, address) = (Nat::Source, Family::Ipv4, Some(R));
+/// Translation to the address in the first register.
+fn nat(kind: Nat) -> Expression {
+    let (family, address) = (Family::Ipv4, Some(R));
     Expression::Nat { kind, family, address, port: None, last_port: None, flags: 0 }
 }

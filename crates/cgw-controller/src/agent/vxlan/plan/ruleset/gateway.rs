@@ -19,7 +19,7 @@ const SEED: u32 = 0x0063_6777;
 /// Adds the chains and sets.
 pub(super) fn add(table: &mut Table, datapath: &Datapath, config: &Config) {
     pods(table, datapath);
-    ports(table, datapath, config.translated);
+    ports(table, datapath, config);
     table.chain(Chain::base("output-nat", ChainType::Nat, Hook::Output, -110), [dnat()]);
     let terms = Terms::of(config);
     let original = terms.translated(Rule::new().ct_direction(Direction::Original));
@@ -61,8 +61,8 @@ fn pods(table: &mut Table, datapath: &Datapath) {
     table.set(Set::new("pods-on-candidates", &one), on_candidates.map(|(pod, _)| Element::new(pod.octets())));
 }
 
-/// The ports of the VIPs that have backends. The first Service of a port has it. `translated`: see [`Config`].
-fn ports(table: &mut Table, datapath: &Datapath, translated: u32) {
+/// The ports of the VIPs that have backends. The first Service of a port has it.
+fn ports(table: &mut Table, datapath: &Datapath, config: &Config) {
     let all = datapath.vips.iter().flat_map(|(vip, path)| path.ports.iter().map(move |port| (*vip, port)));
     let mut ports = BTreeMap::new();
     for (vip, port) in all.filter(|(_, port)| !port.backends.is_empty()) {
@@ -80,7 +80,8 @@ fn ports(table: &mut Table, datapath: &Datapath, translated: u32) {
             None => &[Field::SourceAddress, Field::SourcePort],
         };
         // The protocol first: the translation of a port needs it.
-        let rule = Rule::new().l4proto(port.protocol.number()).set_ct_mark(translated, translated);
+        let rule = Rule::new().l4proto(port.protocol.number());
+        let rule = rule.set_ct_mark(config.translated, config.translated);
         let rule = rule.dnat_by_hash(fields, SEED, backends, &name);
         table.chain(Chain::regular(&name).comment(&port.service), [rule]);
     }
