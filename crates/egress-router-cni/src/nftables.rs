@@ -9,8 +9,8 @@ pub mod ruleset;
 pub mod set;
 
 use common::netlink::Error;
-use common::netlink::message::Malformed;
-use common::netlink::nftables::commit;
+use common::netlink::message::{FLAG_ECHO, Malformed, split};
+use common::netlink::nftables::{all_tables, commit, commit_with};
 use common::netlink::socket::{Protocol, Socket};
 
 use crate::cni::{self, ToCni};
@@ -19,7 +19,7 @@ use ruleset::{Subject, message};
 
 pub use common::netlink::nftables::expression::Expression;
 pub use common::netlink::nftables::{Family, comment};
-pub use fingerprint::fingerprint;
+pub use fingerprint::{Description, Part, fingerprint};
 pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
 pub use set::Set;
@@ -30,30 +30,49 @@ pub const RECORD: &str = "record";
 /// NFT_SET_ELEM_INTERVAL_END.
 const INTERVAL_END: u32 = 1;
 
-/// Creates the table with its content, atomically.
+/// Limit of a batch, in bytes, whose objects the kernel sends back: they take up to four times as much, and the receive buffer has 208 KiB.
+const ECHO_LIMIT: usize = 32 << 10;
+
+/// Creates the table with its content, atomically. Returns the kernel's description of it; none if it is larger than a socket's buffer.
 ///
 /// # Errors
 /// Code 100: the object that the kernel refused, with its message; also if a table with this name exists.
-pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error> {
+pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<Option<Vec<Part>>, cni::Error> {
     try_install(socket, ruleset).map_err(|(_, error)| error)
 }
 
-/// The same, if the kernel has what the table needs. Returns whether it has.
+/// The same, if the kernel has what the table needs. Returns none if it has not.
 ///
 /// # Errors
 /// As [`install`].
-pub fn install_if_supported(socket: &mut Socket, ruleset: &Ruleset) -> Result<bool, cni::Error> {
+pub fn install_if_supported(
+    socket: &mut Socket,
+    ruleset: &Ruleset,
+) -> Result<Option<Option<Vec<Part>>>, cni::Error> {
     match try_install(socket, ruleset) {
-        Ok(()) => Ok(true),
+        Ok(installed) => Ok(Some(installed)),
         // No such hook or expression, or no such family (nft_chain_parse_hook, nf_tables_newtable in linux/net/netfilter).
-        Err((error, _)) if error.is(&[libc::EOPNOTSUPP, libc::EAFNOSUPPORT, libc::ENOENT]) => Ok(false),
+        Err((error, _)) if error.is(&[libc::EOPNOTSUPP, libc::EAFNOSUPPORT, libc::ENOENT]) => Ok(None),
         Err((_, error)) => Err(error),
     }
 }
 
-fn try_install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), (Error, cni::Error)> {
-    let (subjects, messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
-    commit(socket, messages).map_err(|(place, error)| {
+fn try_install(socket: &mut Socket, ruleset: &Ruleset) -> Result<Option<Vec<Part>>, (Error, cni::Error)> {
+    let (subjects, mut messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
+    let echoed = messages.iter().map(|message| message.body().len()).sum::<usize>() < ECHO_LIMIT;
+    if echoed {
+        messages = messages.into_iter().map(|message| message.with_flags(FLAG_ECHO)).collect();
+    }
+    let mut description = Ok(Vec::new());
+    let committed = commit_with(socket, messages, |kind, payload| {
+        if let Ok(all) = &mut description {
+            match fingerprint::parts(&ruleset.table, kind, payload) {
+                Ok(parts) => all.extend(parts),
+                Err(error) => description = Err(error),
+            }
+        }
+    });
+    committed.map_err(|(place, error)| {
         // Without the kernel's reply, the table may exist.
         if !matches!(error, Error::Refused(_)) {
             let _ = delete(socket, ruleset.family(), &ruleset.table);
@@ -62,7 +81,9 @@ fn try_install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), (Error, cni
         let message = format!("nf_tables: cannot install the table {}: {subject}", ruleset.table);
         let reported = error.to_cni(message);
         (error, reported)
-    })
+    })?;
+    // A malformed description fails when the table is read.
+    Ok(description.ok().filter(|_| echoed))
 }
 
 /// Deletes the table with its content. A missing table is not an error.
@@ -81,15 +102,17 @@ pub fn delete(socket: &mut Socket, family: Family, table: &str) -> Result<(), cn
     }
 }
 
-/// The names of the tables of this family that begin with `prefix`.
+/// The tables of families inet and netdev whose names begin with `prefix`: the family and the rest of the name.
 ///
 /// # Errors
 /// Code 100, with the kernel's message.
-pub fn tables(socket: &mut Socket, family: Family, prefix: &str) -> Result<Vec<String>, cni::Error> {
-    // NFT_MSG_GETTABLE.
-    let tables = socket.dump(&message(family, 1, 0), |_, payload| {
-        // NFTA_TABLE_NAME.
-        Ok(find(payload, 1)?.map(|name| name.string()).filter(|name| name.starts_with(prefix)))
+pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<(Family, String)>, cni::Error> {
+    let tables = socket.dump(&all_tables(), |_, payload| {
+        // struct nfgenmsg: nfgen_family. NFTA_TABLE_NAME.
+        let [number, ..] = *split::<4>(payload)?.0;
+        let family = [Family::Inet, Family::Netdev].into_iter().find(|family| family.number() == number);
+        let name = find(payload, 1)?.map(|name| name.string()).unwrap_or_default();
+        Ok(family.zip(name.strip_prefix(prefix).map(str::to_owned)))
     });
     tables.map_err(|error| {
         let why = if lacking(&error) {

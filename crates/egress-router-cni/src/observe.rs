@@ -12,6 +12,7 @@ use common::netlink::socket::{Socket, Sockets};
 use crate::cni::{self, ToCni};
 use crate::names;
 use crate::nftables::{self, Family};
+use crate::plan::route;
 
 mod sysctl;
 
@@ -46,9 +47,6 @@ pub struct Pod {
     pub frame_filters: BTreeSet<String>,
 }
 
-/// RT_TABLE_MAIN.
-const MAIN: u32 = 254;
-
 /// Reads the node.
 ///
 /// # Errors
@@ -57,7 +55,7 @@ pub fn host(socket: &mut Socket) -> Result<Host, cni::Error> {
     Ok(Host {
         links: socket.links().map_err(cannot("links of the node"))?,
         addresses: socket.addresses().map_err(cannot("addresses of the node"))?,
-        routes: socket.routes(Some(MAIN)).map_err(cannot("routes of the node"))?,
+        routes: socket.routes(Some(route::MAIN)).map_err(cannot("routes of the node"))?,
     })
 }
 
@@ -66,44 +64,30 @@ pub fn host(socket: &mut Socket) -> Result<Host, cni::Error> {
 /// # Errors
 /// Code 100 with the kernel's words; code 11 when it changes faster than it can be read.
 pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
-    let route = &mut sockets.route;
-    let links = route.links().map_err(cannot("links of the pod"))?;
-    let settings = route.netconf().map_err(cannot("settings of the pod's links"))?;
+    let netlink = &mut sockets.route;
+    let links = netlink.links().map_err(cannot("links of the pod"))?;
+    let settings = netlink.netconf().map_err(cannot("settings of the pod's links"))?;
+    let prefix = names::table("");
+    let (inet, netdev): (Vec<_>, Vec<_>) = nftables::tables(&mut sockets.netfilter, &prefix)?
+        .into_iter()
+        .partition(|(family, _)| *family == Family::Inet);
+    let mut attachments = BTreeMap::new();
+    for (_, interface) in inet {
+        let record = nftables::read_record(&mut sockets.netfilter, &names::table(&interface))?;
+        attachments.insert(interface, record);
+    }
     let mut pod = Pod {
-        addresses: route.addresses().map_err(cannot("addresses of the pod"))?,
-        routes: route.routes(None).map_err(cannot("routes of the pod"))?,
-        rules: route.rules().map_err(cannot("rules of the pod"))?,
+        addresses: netlink.addresses().map_err(cannot("addresses of the pod"))?,
+        routes: netlink.routes(None).map_err(cannot("routes of the pod"))?,
+        rules: netlink.rules().map_err(cannot("rules of the pod"))?,
         sysctls: sysctl::names(&settings, &links),
-        attachments: attachments(&mut sockets.netfilter)?,
-        frame_filters: interfaces(&mut sockets.netfilter, Family::Netdev)?.collect(),
+        attachments,
+        frame_filters: netdev.into_iter().map(|(_, interface)| interface).collect(),
         links,
     };
     let accept_ra_defrtr = sysctl::accept_ra_defrtr(&pod);
     pod.sysctls.extend(accept_ra_defrtr);
     Ok(pod)
-}
-
-/// The plugin's tables: record lines by interface name.
-///
-/// # Errors
-/// Code 100 with the kernel's message.
-pub fn attachments(netfilter: &mut Socket) -> Result<BTreeMap<String, Vec<String>>, cni::Error> {
-    let mut attachments = BTreeMap::new();
-    for interface in interfaces(netfilter, Family::Inet)? {
-        let record = nftables::read_record(netfilter, &names::table(&interface))?;
-        attachments.insert(interface, record);
-    }
-    Ok(attachments)
-}
-
-/// The interfaces of the plugin's tables of one family.
-fn interfaces(
-    netfilter: &mut Socket,
-    family: Family,
-) -> Result<impl Iterator<Item = String> + use<>, cni::Error> {
-    let prefix = names::table("");
-    let tables = nftables::tables(netfilter, family, &prefix)?;
-    Ok(tables.into_iter().filter_map(move |table| table.strip_prefix(&prefix).map(str::to_owned)))
 }
 
 fn cannot(what: &str) -> impl Fn(Error) -> cni::Error + '_ {

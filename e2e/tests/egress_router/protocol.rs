@@ -1,5 +1,7 @@
 //! The CNI protocol: defects of the original (docs/egress-router-cni/defects.md).
 
+use e2e::egress_router::UPLINK;
+
 use super::*;
 
 #[test]
@@ -262,4 +264,26 @@ fn b20_the_plugin_starts_no_other_program() {
     assert_eq!(scene.env.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
     plugin.del(Some(&result)).unwrap();
     assert_eq!(scene.env.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
+}
+
+/// The cost of an ADD that does not depend on the machine. docs/benchmarks.md has the same numbers.
+#[test]
+fn an_add_sends_few_requests_to_the_kernel() {
+    let scene = Scene::new();
+    let trace = "/run/trace";
+    let requests = |ip: Value, master: Value| {
+        let mut config = config(ip);
+        config["interfaceArgs"] = master;
+        let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
+        let words = ["strace", "-f", "-qqq", "-o", trace, "-e", "trace=sendto,sendmsg"];
+        plugin.clone().wrapped(words).add().unwrap();
+        let sent = scene.env.node.sh(&format!("grep -c nlmsg_len {trace}")).unwrap();
+        plugin.del(None).unwrap();
+        sent.trim().parse::<u32>().unwrap()
+    };
+    let named = json!({"addresses": ["192.168.50.99/24"], "gateway": GATEWAY[0]});
+    let whole = json!({"addresses": ["192.168.50.99/24", "2001:db8:50::99/64"],
+        "destinations": ["203.0.113.0/24", "2001:db8:9::/64", "80 tcp 203.0.113.9", "81 tcp 203.0.113.10"]});
+    assert_eq!(requests(named, json!({"master": UPLINK})), 13);
+    assert_eq!(requests(whole, json!({})), 16);
 }

@@ -142,6 +142,8 @@ impl Message {
 pub const FLAG_REQUEST: u16 = 0x1;
 /// NLM_F_ACK.
 pub const FLAG_ACK: u16 = 0x4;
+/// NLM_F_ECHO: the kernel also sends the object that the request has made, as a dump would show it.
+pub const FLAG_ECHO: u16 = 0x8;
 /// NLM_F_DUMP_INTR: the objects changed during the dump.
 pub const FLAG_INTERRUPTED: u16 = 0x10;
 /// NLM_F_DUMP.

@@ -60,6 +60,12 @@ pub fn message(family: Family, kind: u16, flags: u16) -> Message {
     Message::new(SUBSYSTEM << 8 | kind, flags, &[family.number(), 0, 0, 0])
 }
 
+/// NFT_MSG_GETTABLE, for the tables of all families.
+#[must_use]
+pub fn all_tables() -> Message {
+    Message::new(SUBSYSTEM << 8 | 1, 0, &[0; 4])
+}
+
 /// `messages` between NFNL_MSG_BATCH_BEGIN and NFNL_MSG_BATCH_END: they are executed atomically.
 #[must_use]
 pub fn batch(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
@@ -73,12 +79,24 @@ pub fn batch(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
 /// # Errors
 /// The kernel refused the batch, and changed nothing: the position of the first refused message, or none for the batch itself.
 /// Without the kernel's reply ([`Error::NoReply`]), the batch may have been executed.
-pub fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Option<usize>, Error)> {
+pub fn commit(socket: &mut Socket, messages: Vec<Message>) -> Result<(), (Option<usize>, Error)> {
+    commit_with(socket, messages, |_, _| {})
+}
+
+/// As [`commit`]. `echo` gets type and payload of each object that a message with NLM_F_ECHO has made.
+///
+/// # Errors
+/// As [`commit`].
+pub fn commit_with(
+    socket: &mut Socket,
+    mut messages: Vec<Message>,
+    echo: impl FnMut(u16, &[u8]),
+) -> Result<(), (Option<usize>, Error)> {
     // After the last acknowledgement, all messages are processed.
     if let Some(last) = messages.pop() {
         messages.push(last.with_flags(FLAG_ACK));
     }
-    let replies = socket.transaction(&batch(messages)).map_err(|error| (None, error))?;
+    let replies = socket.transaction_with(&batch(messages), echo).map_err(|error| (None, error))?;
     for (place, reply) in replies.into_iter().enumerate() {
         if let Some(refusal) = reply {
             // The batch's begin is before the first.

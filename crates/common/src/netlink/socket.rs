@@ -121,6 +121,19 @@ impl Socket {
     /// # Errors
     /// Why replies are missing; [`Error::NoReply`] if a request with NLM_F_ACK got none and none was refused.
     pub fn transaction(&mut self, requests: &[Message]) -> Result<Vec<Reply>, Error> {
+        self.transaction_with(requests, |_, _| {})
+    }
+
+    /// As [`Self::transaction`]. `echo` gets type and payload of each object that a request with NLM_F_ECHO has made. The kernel queues them
+    /// before the acknowledgements, which are lost with them if they do not fit into the receive buffer.
+    ///
+    /// # Errors
+    /// As [`Self::transaction`].
+    pub fn transaction_with(
+        &mut self,
+        requests: &[Message],
+        mut echo: impl FnMut(u16, &[u8]),
+    ) -> Result<Vec<Reply>, Error> {
         let first = self.send(requests)?;
         let mut replies: Vec<Reply> = vec![None; requests.len()];
         let mut desired = requests.iter().filter(|message| message.requests_ack()).count();
@@ -141,10 +154,11 @@ impl Socket {
             for message in messages(&self.buffer) {
                 let (header, payload) = message?;
                 let place = usize::try_from(header.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-                let Some(slot) = replies.get_mut(place) else { continue };
-                if header.kind != ERROR {
-                    continue;
+                // The kernel echoes elements of sets without a sequence number (nf_tables_setelem_notify).
+                if header.kind >= FIRST_OF_FAMILY && (header.sequence == 0 || place < requests.len()) {
+                    echo(header.kind, payload);
                 }
+                let Some(slot) = replies.get_mut(place).filter(|_| header.kind == ERROR) else { continue };
                 let reply = acknowledgement(header, payload)?;
                 refused |= reply.is_some();
                 if requests.get(place).is_some_and(Message::requests_ack) {

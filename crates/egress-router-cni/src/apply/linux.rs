@@ -14,7 +14,7 @@ use super::description::{Applying, RollingBack};
 use super::{Kernel, link, sysctl};
 use crate::cni::{self, ToCni};
 use crate::names;
-use crate::nftables::{self, Family};
+use crate::nftables::{self, Description, Family};
 use crate::plan::Step;
 use crate::plan::route::MAIN;
 use crate::plan::sysctl::is_ipv6_forwarding;
@@ -31,6 +31,8 @@ pub struct Linux<'a> {
     link: Option<Link>,
     /// Whether [`Step::FrameFilter`] was installed.
     filters_frames: bool,
+    /// The kernel's description of the installed tables; none if it must be read.
+    firewall: Option<Description>,
     /// Steps that changed nothing, so that their rollback adds nothing.
     skipped: Vec<Step>,
     /// Routes that were deleted and not added again, in their original order.
@@ -48,6 +50,7 @@ impl<'a> Linux<'a> {
             host: None,
             link: None,
             filters_frames: false,
+            firewall: Some(Description::default()),
             skipped: Vec::new(),
             deleted: Vec::new(),
             order: None,
@@ -73,12 +76,22 @@ impl<'a> Linux<'a> {
         self.filters_frames
     }
 
-    /// The fingerprint of the table of the attachment `interface`.
+    /// The fingerprint of the tables that were installed for the attachment `interface`.
     ///
     /// # Errors
     /// Code 100, with the kernel's message.
     pub fn fingerprint(&mut self, interface: &str) -> Result<Option<String>, cni::Error> {
-        nftables::fingerprint(&mut self.pod.netfilter, &names::table(interface))
+        match self.firewall.take() {
+            Some(description) => Ok(Some(description.fingerprint())),
+            None => nftables::fingerprint(&mut self.pod.netfilter, &names::table(interface)),
+        }
+    }
+
+    fn describe(&mut self, installed: Option<Vec<nftables::Part>>) {
+        match (&mut self.firewall, installed) {
+            (Some(description), Some(parts)) => description.extend(parts),
+            _ => self.firewall = None,
+        }
     }
 
     /// Index of the new link.
@@ -205,15 +218,20 @@ impl Kernel for Linux<'_> {
         let new = self.new_link();
         let reply = match step {
             Step::Firewall(firewall) => {
-                return nftables::install(&mut self.pod.netfilter, &firewall.ruleset());
+                let installed = nftables::install(&mut self.pod.netfilter, &firewall.ruleset())?;
+                self.describe(installed);
+                return Ok(());
             }
             Step::FrameFilter(firewall) => {
                 let installed = match firewall.frames() {
                     Some(frames) => nftables::install_if_supported(&mut self.pod.netfilter, &frames)?,
-                    None => false,
+                    None => None,
                 };
-                self.filters_frames = installed;
-                self.remember_skipped(step, installed);
+                self.filters_frames = installed.is_some();
+                self.remember_skipped(step, installed.is_some());
+                if let Some(parts) = installed {
+                    self.describe(parts);
+                }
                 return Ok(());
             }
             Step::DeleteFirewall { interface, frames } => {

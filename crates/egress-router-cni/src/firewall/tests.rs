@@ -10,7 +10,7 @@ use common::netlink::socket::{Protocol as Netlink, Socket};
 use super::*;
 use crate::config::destinations::{Protocol, Redirect};
 use crate::nftables;
-use crate::sys::isolated::isolated;
+use crate::sys::isolated::{ip, isolated};
 
 /// The firewall of the attachment `net1` in slot 1, with `eth0` as primary interface.
 fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
@@ -62,20 +62,45 @@ fn an_installed_table_is_found_and_deleted_completely() {
         let ruleset = Firewall { record: record.to_vec(), ..listing::everything() }.ruleset();
         nftables::install(&mut socket, &ruleset).unwrap();
         let first = fingerprint(&mut socket, &ruleset).unwrap();
-        assert_eq!(
-            nftables::tables(&mut socket, nftables::Family::Inet, "egress_router_").unwrap(),
-            [ruleset.table.as_str()]
-        );
+        let there = nftables::tables(&mut socket, "egress_router_").unwrap();
+        assert_eq!(there, [(nftables::Family::Inet, "net1".to_owned())]);
         assert_eq!(nftables::read_record(&mut socket, &ruleset.table).unwrap(), record);
         nftables::delete(&mut socket, nftables::Family::Inet, &ruleset.table).unwrap();
         nftables::delete(&mut socket, nftables::Family::Inet, &ruleset.table).unwrap();
-        assert_eq!(nftables::tables(&mut socket, nftables::Family::Inet, "").unwrap(), Vec::<String>::new());
+        assert_eq!(nftables::tables(&mut socket, "").unwrap(), []);
         assert_eq!(nftables::read_record(&mut socket, &ruleset.table).unwrap(), Vec::<String>::new());
         assert_eq!(fingerprint(&mut socket, &ruleset), None);
         // The same table again has the same fingerprint, although the kernel gives it other handles.
         nftables::install(&mut socket, &ruleset).unwrap();
         assert_eq!(fingerprint(&mut socket, &ruleset), Some(first));
         nftables::generation(&mut socket).unwrap();
+    });
+}
+
+/// Otherwise CHECK would report a change that does not exist, or ADD would send a request for each kind of object.
+#[test]
+fn the_description_with_the_acknowledgement_is_the_one_that_is_read_later() {
+    isolated(|| {
+        ip("link add net1 type veth peer name eth0");
+        let mut socket = netfilter();
+        let firewall = listing::everything();
+        let installed = [firewall.ruleset(), firewall.frames().unwrap()]
+            .map(|ruleset| nftables::install(&mut socket, &ruleset).unwrap().unwrap());
+        let mut description = nftables::Description::default();
+        description.extend(installed.concat());
+        assert_eq!(Some(description.fingerprint()), fingerprint(&mut socket, &firewall.ruleset()));
+    });
+}
+
+#[test]
+fn a_table_whose_description_exceeds_the_socket_is_installed_without_it() {
+    isolated(|| {
+        let mut socket = netfilter();
+        let redirects = (1..=3000).map(|port| redirect(port, Protocol::Tcp, "203.0.113.9", Some(port)));
+        let destinations = Destinations { redirects: redirects.collect(), ..Destinations::default() };
+        let ruleset = firewall(&["192.168.50.10"], destinations).ruleset();
+        assert_eq!(nftables::install(&mut socket, &ruleset).unwrap(), None);
+        assert!(fingerprint(&mut socket, &ruleset).is_some());
     });
 }
 
@@ -115,7 +140,7 @@ fn a_refusal_names_the_object_and_leaves_nothing() {
             (error.code, error.details.as_str()),
             (crate::cni::Code::Kernel, "No such file or directory")
         );
-        assert_eq!(nftables::tables(&mut socket, nftables::Family::Inet, "").unwrap(), Vec::<String>::new());
+        assert_eq!(nftables::tables(&mut socket, "").unwrap(), []);
         nft(&["add table inet egress_router_net1"]);
         let error = nftables::install(&mut socket, &listing::everything().ruleset()).unwrap_err();
         assert_eq!(

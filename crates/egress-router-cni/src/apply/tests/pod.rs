@@ -121,15 +121,7 @@ impl Place {
         seen.extend(objects("pod"));
         seen.insert(
             "pod tables".into(),
-            format!(
-                "{:?}",
-                [nftables::Family::Inet, nftables::Family::Netdev].map(|family| nftables::tables(
-                    &mut self.sockets.netfilter,
-                    family,
-                    ""
-                )
-                .unwrap())
-            ),
+            format!("{:?}", nftables::tables(&mut self.sockets.netfilter, "").unwrap()),
         );
         for family in ["ipv4", "ipv6"] {
             sysctls(Path::new("/proc/sys/net").join(family).as_path(), &mut seen);

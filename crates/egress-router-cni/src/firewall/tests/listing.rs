@@ -30,7 +30,7 @@ fn redirects() -> Destinations {
 /// in the kernel.
 fn assert_listed(firewall: Firewall, golden: &'static str) {
     isolated(move || {
-        let ours = seen(move || nftables::install(&mut netfilter(), &firewall.ruleset()).unwrap());
+        let ours = seen(move || drop(nftables::install(&mut netfilter(), &firewall.ruleset()).unwrap()));
         if std::env::var_os("SHOW_LISTING").is_some() {
             println!("{}", ours.page);
         }
