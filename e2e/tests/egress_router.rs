@@ -17,6 +17,7 @@ mod chained;
 mod configuration;
 mod crowd;
 mod families;
+mod hostile;
 mod lab;
 mod libcni;
 mod multus;

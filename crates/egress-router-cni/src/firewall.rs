@@ -24,6 +24,8 @@ mod tests;
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::config::destinations::Destinations;
 use crate::names;
 use crate::nftables::{Chain, RECORD, Rule, Ruleset, comment};
@@ -39,6 +41,8 @@ pub struct Firewall {
     pub mark: u32,
     /// The attachment's addresses; the first of each family is the SNAT address of redirected traffic.
     pub addresses: Vec<IpAddr>,
+    /// The networks that the attachment is in, and its gateways: the destinations of neighbour discovery.
+    pub networks: Vec<IpNet>,
     /// The allow-list and the redirects.
     pub destinations: Destinations,
     /// Families that the pod forwards only because of redirects: their other traffic is not forwarded.

@@ -33,8 +33,9 @@ pub fn mark(slot: u32) -> u32 {
     slot << 16
 }
 
-/// The bits of fwmark and conntrack mark that identify the attachment of a redirected connection; only inside a pod. They do not
-/// overlap [`MARK_MASK`]: a redirected connection from the primary interface has both.
+/// The bits of fwmark and conntrack mark that identify the attachment of a redirected connection, and of a connection that arrived on an
+/// attachment with an allow-list; only inside a pod. They do not overlap [`MARK_MASK`]: a redirected connection from the primary interface
+/// has both.
 pub const EGRESS_MARK_MASK: u32 = MARK_MASK << 8;
 
 /// The mark of connections that the attachment with the mark `mark` redirects. A rule for it looks up [`egress_table`], so that they

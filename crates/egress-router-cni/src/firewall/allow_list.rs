@@ -1,6 +1,15 @@
 //! The allow-list: which destinations the pod's local programs may reach through the attachment.
+//!
+//! Replies pass, but only of connections that arrived on the attachment, which its prerouting chain marks. A program can make conntrack take
+//! its own packets for replies: it sends a packet to itself, over the loopback, from the address that it wants to reach. That needs a raw
+//! socket, and in IPv6 nothing (IPV6_FREEBIND).
+
+use std::net::Ipv6Addr;
+
+use ipnet::{IpNet, Ipv6Net};
 
 use super::forward::FILTER;
+use super::reply_direction::MANGLE;
 use super::{Firewall, redirect};
 use crate::names::{EGRESS_MARK_MASK, MARK_MASK};
 use crate::nftables::rule::{ICMP, ICMPV6};
@@ -10,19 +19,35 @@ use crate::nftables::{Chain, Rule, Ruleset, Set};
 /// ICMPv6 that a link needs: multicast listener reports and done messages (131, 132, 143), router solicitation
 /// (133), neighbour solicitation and advertisement (135, 136). They are outside of connection tracking.
 const DISCOVERY: [u8; 6] = [131, 132, 133, 135, 136, 143];
+/// Link-local addresses and groups, which no router forwards to (RFC 4291, 2.4): with the attachment's networks, the destinations of
+/// [`DISCOVERY`]. A program with a raw socket may send any bytes as such a message.
+const LINK_LOCAL: [Ipv6Net; 2] = [
+    Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+    Ipv6Net::new_assert(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0), 16),
+];
 
 /// Adds the chains and sets, if there is a list.
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let Some(allowed) = &firewall.destinations.allowed else { return };
-    let discovery = Set::icmpv6_types("discovery", &DISCOVERY);
+    let (mark, mask) = redirect::mark(firewall);
+    let arrived = Rule::new("arrived on the attachment").iifname(&firewall.interface).original_direction();
+    let arrived = vec![arrived.set_ct_mark(mark, mask)];
+    ruleset.chains.push(Chain::base("prerouting_arrived", Kind::Filter, Hook::Prerouting, MANGLE, arrived));
+    // Errors only: a helper's expected connections are related as well, and may go anywhere.
+    let error = |protocol| Rule::new("ICMP errors of its connections").protocol(protocol).related();
     let mut rules = vec![
-        Rule::new("reply direction").reply_direction().accept(),
-        // Errors only: a helper's expected connections are related as well, and may go anywhere.
-        Rule::new("ICMP errors of known connections").protocol(ICMP).related().accept(),
-        Rule::new("ICMP errors of known connections").protocol(ICMPV6).related().accept(),
-        Rule::new("neighbour discovery and MLD").icmpv6_type_in(&discovery).accept(),
+        Rule::new("reply direction").reply_direction().ct_mark(mark, mask).accept(),
+        error(ICMP).ct_mark(mark, mask).accept(),
+        error(ICMPV6).ct_mark(mark, mask).accept(),
     ];
-    ruleset.sets.push(discovery);
+    if firewall.source(true).is_some() {
+        let discovery = Set::icmpv6_types("discovery", &DISCOVERY);
+        let near: Vec<IpNet> =
+            LINK_LOCAL.map(IpNet::V6).into_iter().chain(firewall.networks.clone()).collect();
+        let near = Set::prefixes("neighbours", true, &near);
+        rules.push(Rule::new("neighbour discovery and MLD").icmpv6_in(&discovery, &near).accept());
+        ruleset.sets.extend([discovery, near]);
+    }
     for (name, ipv6) in [("allowed4", false), ("allowed6", true)] {
         let set = Set::prefixes(name, ipv6, allowed);
         if !set.is_empty() {
@@ -54,9 +79,9 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
         // The mark of any attachment, because connections that are older than two attachments have the mark of the first.
         let stood = |rule: Rule| rule.ct_mark(0, EGRESS_MARK_MASK).ct_mark_any(MARK_MASK);
         rules.insert(0, stood(Rule::new("connection of the primary interface")).accept());
+        // In both directions: a program may bind its socket to the attachment, also for replies to the primary interface.
         let lost =
-            stood(Rule::new("older than the attachment").oifname(&firewall.interface).original_direction())
-                .drop();
+            stood(Rule::new("connection of the primary interface").oifname(&firewall.interface)).drop();
         ruleset.chains.push(Chain::base(
             "postrouting_filter",
             Kind::Filter,

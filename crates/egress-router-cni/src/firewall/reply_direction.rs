@@ -16,7 +16,7 @@ use crate::nftables::ruleset::{Hook, Kind};
 use crate::nftables::{Chain, Rule, Ruleset};
 
 /// NF_IP_PRI_MANGLE: after connection tracking (-200), before translation (-100) and routing.
-const MANGLE: i32 = -150;
+pub(super) const MANGLE: i32 = -150;
 
 /// Adds the chains, if the pod has a primary interface.
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {

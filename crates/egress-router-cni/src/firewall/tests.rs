@@ -19,6 +19,7 @@ fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
         primary: Primaries::both("eth0"),
         mark: names::mark(1),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        networks: ["192.168.50.0/24", "2001:db8:50::/64"].map(|net| net.parse().unwrap()).to_vec(),
         destinations,
         forwards: Forwards::default(),
         record: Vec::new(),

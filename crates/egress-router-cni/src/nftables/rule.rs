@@ -91,10 +91,12 @@ impl Rule {
         self.equals(load, port.to_be_bytes())
     }
 
-    /// An ICMPv6 message whose type is in `types`.
+    /// An ICMPv6 message whose type is in `types`, to an address in `to`.
     #[must_use]
-    pub fn icmpv6_type_in(self, types: &Set) -> Self {
-        self.family(true).protocol(ICMPV6).with([payload(Header::Transport, 0, 1), in_set(types)])
+    pub fn icmpv6_in(self, types: &Set, to: &Set) -> Self {
+        let message =
+            self.family(true).protocol(ICMPV6).with([payload(Header::Transport, 0, 1), in_set(types)]);
+        message.with([destination(true), in_set(to)])
     }
 
     /// The packet is in the original direction. Does not match packets without a connection.

@@ -131,6 +131,12 @@ pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
         interface: desired.interface.clone(),
         mark: names::mark(record.slot),
         addresses: desired.addresses.iter().map(ipnet::IpNet::addr).collect(),
+        networks: desired
+            .addresses
+            .iter()
+            .copied()
+            .chain(desired.gateways.all().map(ipnet::IpNet::from))
+            .collect(),
         destinations: desired.destinations.clone(),
         forwards: Forwards {
             v4: v4.as_ref().is_some_and(|v4| forwards(sysctl::conf(Family::V4, v4, "forwarding"))),

@@ -96,6 +96,7 @@ fn example(source: &Source) -> Firewall {
         interface: "status".to_owned(),
         primary: Primaries::both("eth0"),
         mark: names::mark(1),
+        networks: addresses.iter().copied().map(IpNet::from).collect(),
         addresses,
         destinations: Destinations {
             allowed: listed.then_some(allowed),

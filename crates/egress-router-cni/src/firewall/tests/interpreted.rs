@@ -120,6 +120,14 @@ fn address() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         (0_u32..16).prop_map(|n| IpAddr::from(Ipv4Addr::from(0x0a00_0000 | n << 28 | n))),
         (0_u128..16).prop_map(|n| IpAddr::from(Ipv6Addr::from(0xfd << 120 | n << 100 | n))),
+        prop_oneof![
+            Just("2001:db8:50::1"),
+            Just("2001:db8:51::1"),
+            Just("fe80::1"),
+            Just("ff02::1"),
+            Just("ff05::1")
+        ]
+        .prop_map(|address| address.parse().unwrap()),
     ]
 }
 
@@ -186,11 +194,14 @@ fn packet() -> impl Strategy<Value = Packet> {
 /// Whether a local program may send this, computed from the destinations and not from the table.
 fn may_leave(destinations: &Destinations, packet: &Packet) -> bool {
     let Some(allowed) = &destinations.allowed else { return true };
-    let reply_direction = packet.connection.as_ref().is_some_and(|connection| connection.direction == 1);
-    let related = packet.connection.as_ref().is_some_and(|connection| connection.state == 4);
+    // Of connections that arrived on the attachment.
+    let arrived =
+        packet.connection.as_ref().filter(|connection| connection.mark & 0xff00_0000 == 0x0100_0000);
+    let reply_direction = arrived.is_some_and(|connection| connection.direction == 1);
+    let related = arrived.is_some_and(|connection| connection.state == 4);
     let error = related && [1, 58].contains(&packet.protocol);
     let neighbours =
-        packet.to.is_ipv6() && packet.protocol == 58 && [131, 132, 133, 135, 136, 143].contains(&packet.port);
+        near(packet.to) && packet.protocol == 58 && [131, 132, 133, 135, 136, 143].contains(&packet.port);
     let redirected = destinations.redirects.iter().any(|redirect| {
         let port = redirect.to_port.unwrap_or(redirect.port);
         (redirect.to, redirect.protocol.number(), port) == (packet.to, packet.protocol, packet.port)
@@ -206,6 +217,13 @@ fn may_leave(destinations: &Destinations, packet: &Packet) -> bool {
         || allowed.iter().any(|net| net.contains(&packet.to))
 }
 
+/// A host on the link, a link-local address or a link-local group.
+fn near(to: IpAddr) -> bool {
+    let IpAddr::V6(to) = to else { return false };
+    let [first, second, third, ..] = to.segments();
+    to.is_unicast_link_local() || first == 0xff02 || [first, second, third] == [0x2001, 0xdb8, 0x50]
+}
+
 fn both_families(destinations: Destinations) -> Firewall {
     firewall(&["192.168.50.10", "2001:db8:50::10"], destinations)
 }
@@ -219,13 +237,12 @@ proptest! {
         let may = may_leave(&destinations, &packet);
         let limited = destinations.allowed.is_some() && packet.oifname == "net1";
         let stood = packet.connection.as_ref().is_some_and(|connection| connection.mark & 0xff00_0000 == 0 && connection.mark & 0x00ff_0000 != 0);
-        let original_direction = packet.connection.as_ref().is_some_and(|connection| connection.direction == 0);
         let ruleset = both_families(destinations).ruleset();
         let accepted = |chain: &str| decide(&ruleset, chain, &packet) != Some(Outcome::Fails);
         // Routed to another interface.
         prop_assert_eq!(accepted("output"), may || stood);
         // By the attachment.
-        prop_assert_eq!(accepted("output") && accepted("postrouting_filter"), may && !(limited && stood && original_direction));
+        prop_assert_eq!(accepted("output") && accepted("postrouting_filter"), may && !(limited && stood));
     }
 
     #[test]

@@ -187,6 +187,7 @@ pub(super) fn attachment(slot: u32, destinations: Destinations) -> Firewall {
     Firewall {
         interface: format!("net{slot}"),
         mark: names::mark(slot),
+        networks: vec![format!("2001:db8:5{slot}::/64").parse().unwrap()],
         ..firewall(&[&addresses[0], &addresses[1]], destinations)
     }
 }
