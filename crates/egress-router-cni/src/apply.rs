@@ -54,7 +54,8 @@ pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
             }
         }
         if let Some(error) = failed {
-            return Err(with(error, "not rolled back", rolled_back(done, kernel)));
+            let left = rolled_back(done, kernel);
+            return Err(left.iter().fold(error, |error, left| error.with("not rolled back", left)));
         }
         left = later;
     }
@@ -66,7 +67,7 @@ pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
 /// # Errors
 /// The first failure, with the others in its details.
 pub fn rollback(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
-    all(rolled_back(steps.iter().collect(), kernel))
+    Error::first(rolled_back(steps.iter().collect(), kernel))
 }
 
 /// Executes as many of `steps` as possible, in order, for DEL and GC. [`Step::DeleteFirewall`] is skipped after a failure: the table is the
@@ -82,7 +83,7 @@ pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
             errors.extend(kernel.apply(step).err());
         }
     }
-    all(errors)
+    Error::first(errors)
 }
 
 fn rolled_back(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
@@ -95,20 +96,4 @@ fn rolled_back(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
         }
     }
     left
-}
-
-fn all(errors: Vec<Error>) -> Result<(), Error> {
-    let mut errors = errors.into_iter();
-    match errors.next() {
-        Some(first) => Err(with(first, "and", errors.collect())),
-        None => Ok(()),
-    }
-}
-
-fn with(mut error: Error, word: &str, others: Vec<Error>) -> Error {
-    for other in others {
-        let separator = if error.details.is_empty() { "" } else { "; " };
-        error.details = format!("{}{separator}{word}: {other}", error.details);
-    }
-    error
 }

@@ -18,7 +18,7 @@
 //! when the address moves.
 //!
 //! [`acquire`](mod@acquire) and [`release`](mod@release) are the two operations; [`state`] is their record. Below them:
-//! [`ec2`] ([`xml`], [`signature`], [`credentials`]), [`metadata`], [`transport`], [`retry`].
+//! [`ec2`] ([`xml`], [`signature`], [`credentials`]), [`metadata`]; [`crate::http`].
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -36,17 +36,15 @@ pub mod error;
 pub mod metadata;
 pub mod platform;
 pub mod release;
-pub mod retry;
 pub mod signature;
 pub mod state;
-pub mod transport;
 pub mod xml;
 
 pub use acquire::{Acquired, Request};
 pub use state::{Journal, Stage, State};
 
+use crate::http::Network;
 use cloud::Cloud;
-use transport::Network;
 
 /// Time limit of all AWS requests of a call: runtimes wait for minutes, and throttling ends within seconds.
 pub const TIMEOUT: Duration = Duration::from_secs(20);

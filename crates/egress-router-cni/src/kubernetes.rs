@@ -14,15 +14,13 @@ use self::kubeconfig::Access;
 use self::request::{Client, Response};
 use crate::cni::{Code, Error};
 use crate::config::ip_config::is_object_name;
+use crate::http::retry::RetryBudget;
 
 /// Default time limit of reading a ConfigMap: ADD delays the pod's start, and the kubelet retries.
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Timeout of one attempt: the API server responds within milliseconds, and another connection may reach another of its instances.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
-
-/// Backoff before the second attempt; doubled before each further one. A restarting API server is unavailable for some seconds.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
 /// `data` of the ConfigMap `name` in `namespace`; `binaryData` is ignored.
 ///
@@ -49,16 +47,14 @@ pub fn config_map(
             return Err(Error::new(Code::InvalidConfig, message));
         }
     }
-    let end = Instant::now() + deadline;
+    let mut retry = RetryBudget::until(Instant::now() + deadline).with_timeout(ATTEMPT_TIMEOUT);
     let mut client = Client::new(&Access::read(kubeconfig)?);
     let mut reread = false;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
     let object = format!("ConfigMap {namespace}/{name}");
-    let mut backoff = INITIAL_BACKOFF;
-    let mut last_error = None;
-    loop {
-        let timeout = end.saturating_duration_since(Instant::now()).min(ATTEMPT_TIMEOUT);
-        let retry_reason = match client.get(&path, timeout) {
+    let mut last = None;
+    while let Some(timeout) = retry.request_timeout() {
+        let reason = match client.get(&path, timeout) {
             Response::Data(data) => return Ok(data),
             Response::Refused { status: 401, .. } if !reread => {
                 reread = true;
@@ -75,20 +71,18 @@ pub fn config_map(
                 );
                 return Err(Error::new(Code::Kubernetes, message).details(details));
             }
-            Response::Retry(details) => details,
+            Response::Retry(reason) => reason,
         };
         // The server's earlier response is more useful than the last attempt's timeout.
-        let retry_reason =
-            if Instant::now() < end { retry_reason } else { last_error.take().unwrap_or(retry_reason) };
-        let wait = jittered(backoff);
-        if Instant::now() + wait >= end {
-            let message = format!("{object} could not be read within {} ms", deadline.as_millis());
-            return Err(Error::new(Code::TryAgain, message).details(retry_reason));
+        if last.is_none() || retry.request_timeout().is_some() {
+            last = Some(reason);
         }
-        last_error = Some(retry_reason);
-        std::thread::sleep(wait);
-        backoff *= 2;
+        if !retry.backoff() {
+            break;
+        }
     }
+    let message = format!("{object} could not be read within {} ms", deadline.as_millis());
+    Err(Error::new(Code::TryAgain, message).details(last.unwrap_or_default()))
 }
 
 fn refused(status: u16, object: &str, kubeconfig: &Path, namespace: &str) -> Error {
@@ -104,14 +98,6 @@ fn refused(status: u16, object: &str, kubeconfig: &Path, namespace: &str) -> Err
         _ => format!("{object} cannot be read: the API server responds with status {status}"),
     };
     Error::new(if status == 401 { Code::TryAgain } else { Code::Kubernetes }, message)
-}
-
-/// Between half and all of `backoff`, so that pods that start at the same time do not retry at the same time.
-fn jittered(backoff: Duration) -> Duration {
-    use std::hash::{BuildHasher, Hasher};
-    let noise = std::hash::RandomState::new().build_hasher().finish() % 1024;
-    let half = backoff / 2;
-    half + half.mul_f64(f64::from(u16::try_from(noise).unwrap_or_default()) / 1024.0)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@
 //!   [`firewall`]: an attachment's nf_tables table, with the record of the previous state.
 //! * [`common::netlink`]: links, addresses, routes and rules. [`nftables`]: one complete table. [`sys`]: system calls; the only unsafe
 //!   code of this crate.
-//! * [`kubernetes`]: reads one ConfigMap. [`aws`]: an Elastic IP for the pod. [`record`]: files on the node.
+//! * [`kubernetes`]: reads one ConfigMap. [`aws`]: an Elastic IP for the pod. [`http`]: the client of both. [`record`]: files on the node. [`lock`]: locks on it.
 //! * [`log`]: the log file, as the original had it. [`install`]: installs the program on a node.
 
 pub mod apply;
@@ -24,8 +24,10 @@ pub mod aws;
 pub mod cni;
 pub mod config;
 pub mod firewall;
+pub mod http;
 pub mod install;
 pub mod kubernetes;
+pub mod lock;
 pub mod log;
 pub mod names;
 pub mod nftables;

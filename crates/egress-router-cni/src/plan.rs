@@ -25,9 +25,10 @@ use common::netlink::link::NewLink;
 use common::netlink::route::Route;
 use common::netlink::rule::Rule;
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::config::destinations::Destinations;
-use crate::config::interface::{IpvlanMode, Kind};
+use crate::config::interface::{self, IpvlanMode, Kind};
 use crate::config::ip::Gateways;
 use crate::firewall::Firewall;
 
@@ -82,7 +83,8 @@ impl Family {
 }
 
 /// The identity of an attachment, by which DEL, GC and CHECK find it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Identity {
     /// `CNI_CONTAINERID`.
     pub container_id: String,
@@ -92,18 +94,22 @@ pub struct Identity {
     pub network: String,
 }
 
-/// The desired state of an attachment, completely resolved.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The desired state of an attachment, completely resolved. Its record has it, except what only ADD needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Desired {
     /// Its identity.
+    #[serde(flatten)]
     pub identity: Identity,
     /// The interface's name in the pod.
     pub interface: String,
     /// The interface's kind.
+    #[serde(rename = "mode", with = "interface::by_mode")]
     pub kind: Kind,
     /// Index of the master on the host.
     pub master: u32,
     /// The master's addresses. The pod reaches them through its primary interface, because a macvlan cannot reach its master.
+    #[serde(skip)]
     pub node_addresses: Vec<IpAddr>,
     /// Bytes; none: the master's.
     pub mtu: Option<u32>,
@@ -116,8 +122,10 @@ pub struct Desired {
     /// The allow-list and the redirects.
     pub destinations: Destinations,
     /// Networks that are reached through the primary interface.
+    #[serde(skip)]
     pub cluster_networks: Vec<IpNet>,
     /// The primary interface of `prevResult`.
+    #[serde(skip)]
     pub previous: Option<Previous>,
 }
 

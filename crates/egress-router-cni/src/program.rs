@@ -101,7 +101,7 @@ fn output(
         ));
         // It may be in another directory, which the settings would name.
         dispatch(&context, dry_run).map_err(|error| match unread {
-            Some(wrong) => verb::with(error, wrong),
+            Some(wrong) => error.with("also", &wrong),
             None => error,
         })
     });

@@ -9,13 +9,14 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ring::digest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::cni::{Code, Error};
+use crate::lock;
 use crate::sys::Namespace;
 
 pub use attachment::Attachment;
@@ -26,9 +27,6 @@ const MAX_LENGTH: usize = 128;
 
 /// Length of the prefix of a shortened ID: the IDs of runtimes have this length.
 const PREFIX_LENGTH: usize = 64;
-
-/// Poll interval of a locked record. Another call has it for a few responses of EC2, 100 ms each.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A folder of records of one kind.
 #[derive(Debug, Clone)]
@@ -183,27 +181,21 @@ impl Folder {
         deadline: Instant,
     ) -> Result<Option<Locked<T>>, Error> {
         let path = self.file(container_id, interface);
-        loop {
+        lock::wait(deadline, &format!("with the record {}", path.display()), || {
             let file = match File::open(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(None)),
                 file => file.map_err(|error| failed("lock", &path, &error))?,
             };
             match file.try_lock() {
-                // The call that had it has replaced or removed it.
-                Ok(()) if !is_at(&file, &path) => continue,
-                Ok(()) => {
+                // Otherwise the call that had it has replaced or removed it.
+                Ok(()) if is_at(&file, &path) => {
                     let record = self.read(container_id, interface)?;
-                    return Ok(record.map(|record| Locked { record, _file: file }));
+                    Ok(Some(record.map(|record| Locked { record, _file: file })))
                 }
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => return Err(failed("lock", &path, &error)),
+                Ok(()) | Err(TryLockError::WouldBlock) => Ok(None),
+                Err(TryLockError::Error(error)) => Err(failed("lock", &path, &error)),
             }
-            if Instant::now() + POLL_INTERVAL >= deadline {
-                let message = format!("another call still works on the record {}", path.display());
-                return Err(Error::new(Code::TryAgain, message));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        })
     }
 
     /// Removes it. A missing record is not an error.

@@ -5,14 +5,13 @@ pub mod check;
 pub mod del;
 pub mod gc;
 pub mod ipvlan_mode;
-pub mod lock;
 pub mod namespaces;
 pub mod resolve;
 pub mod result;
 pub mod status;
 pub mod version;
 
-use crate::cni::{Call, Error};
+use crate::cni::Call;
 use crate::config::network::Network;
 use crate::config::settings::Settings;
 use crate::log::Log;
@@ -40,24 +39,4 @@ impl Context<'_> {
             network: self.network.name.clone(),
         }
     }
-}
-
-/// Several failures as one: the first, with the others among its details.
-///
-/// # Errors
-/// The combined failure, if there is one.
-pub fn first(errors: Vec<Error>) -> Result<(), Error> {
-    let mut errors = errors.into_iter();
-    let Some(first) = errors.next() else { return Ok(()) };
-    Err(errors.fold(first, with))
-}
-
-/// One failure with another among its details.
-#[must_use]
-pub fn with(mut first: Error, other: Error) -> Error {
-    if !first.details.is_empty() {
-        first.details.push_str("; ");
-    }
-    first.details.push_str(&format!("also: {other}"));
-    first
 }

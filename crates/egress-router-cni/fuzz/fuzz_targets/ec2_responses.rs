@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use egress_router_cni::aws::credentials::Credentials;
 use egress_router_cni::aws::ec2::{Ec2, Endpoint};
 use egress_router_cni::aws::metadata::Metadata;
-use egress_router_cni::aws::retry::RetryBudget;
-use egress_router_cni::aws::transport::{NoResponse, Request, Response, Transport};
+use egress_router_cni::http::retry::RetryBudget;
+use egress_router_cni::http::{Cause, NoResponse, Request, Response, Transport};
 use libfuzzer_sys::fuzz_target;
 
 /// Sends the same response to every request, up to a number of requests, because paging could loop.
@@ -19,7 +19,7 @@ impl Transport for Says<'_> {
     fn send(&self, _: &Request<'_>) -> Result<Response, NoResponse> {
         self.2.set(self.2.get() + 1);
         if self.2.get() > 8 {
-            return Err(NoResponse { why: "enough".into(), permanent: true });
+            return Err(NoResponse { why: "enough".into(), cause: Cause::Invalid });
         }
         Ok(Response { status: self.0, body: self.1.to_vec() })
     }

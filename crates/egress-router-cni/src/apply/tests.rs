@@ -510,7 +510,7 @@ fn a_failed_rollback_is_reported() {
     );
     assert_eq!(
         rollback(&steps, &mut Stubborn).unwrap_err().details,
-        "busy; and: cannot take 10.0.0.1/8: busy"
+        "busy; also: cannot take 10.0.0.1/8: busy"
     );
-    assert_eq!(run_all(&all, &mut Stubborn).unwrap_err().details, "no; and: cannot set it up: no");
+    assert_eq!(run_all(&all, &mut Stubborn).unwrap_err().details, "no; also: cannot set it up: no");
 }

@@ -17,9 +17,9 @@ use super::ec2::{Address, Association, Ec2, Taken};
 use super::error::Error;
 use super::metadata::Interface;
 use super::release;
-use super::retry::random;
 use super::state::{Journal, Stage, State};
 use crate::cni;
+use crate::http::retry::random;
 
 /// Time for the rollback after the deadline: cleaning up now is cheaper than in the next call.
 const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -10,10 +10,10 @@ use response::malformed;
 
 use super::credentials::Credentials;
 use super::error::{Error, Refusal};
-use super::retry::RetryBudget;
 use super::signature::{self, Scope};
-use super::transport::{Method, Request, Transport};
 use super::xml::Element;
+use crate::http::retry::RetryBudget;
+use crate::http::{Method, Request, Transport};
 
 mod endpoint;
 mod response;
@@ -221,7 +221,7 @@ impl<'a> Ec2<'a> {
                 proxy: true,
             };
             last = match self.transport.send(&request) {
-                Err(no_response) if repeatable && no_response.permanent => {
+                Err(no_response) if repeatable && no_response.cause.is_permanent() => {
                     return Err(Error::Untrusted { peer: self.peer(), why: no_response.why });
                 }
                 Err(no_response) if repeatable => self.unreachable(no_response.to_string()),

@@ -10,8 +10,9 @@ use std::time::Instant;
 use ipnet::Ipv4Net;
 
 use super::error::Error;
-use super::retry::RetryBudget;
-use super::transport::{Method, Request, Transport};
+use crate::config::interface::{mac_bytes, mac_text};
+use crate::http::retry::RetryBudget;
+use crate::http::{Method, Request, Transport, is_transient};
 
 /// Its endpoint on every instance.
 pub const ENDPOINT: &str = "http://169.254.169.254";
@@ -223,11 +224,6 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Throttled (the service allows each interface a number of packets a second) or failing.
-fn is_transient(status: u16) -> bool {
-    status == 429 || status >= 500
-}
-
 fn unexpected(what: &str, found: &str) -> Error {
     Error::Malformed {
         peer: format!("the instance metadata service, asked for {what},"),
@@ -259,31 +255,9 @@ fn text(path: &str, body: &[u8]) -> Result<String, Error> {
     Ok(text.to_owned())
 }
 
-/// `aa:bb:cc:dd:ee:ff`.
-#[must_use]
-pub fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
-fn mac_bytes(text: &str) -> Option<[u8; 6]> {
-    let bytes: Vec<u8> =
-        text.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
-    bytes.try_into().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mac_address_is_parsed() {
-        let mac = [0x02, 0, 0xff, 0x10, 0xab, 1];
-        assert_eq!(mac_text(mac), "02:00:ff:10:ab:01");
-        assert_eq!(mac_bytes(&mac_text(mac)), Some(mac));
-        assert_eq!(mac_bytes("02:00:ff:10:ab"), None);
-        assert_eq!(mac_bytes("02:00:ff:10:ab:01:02"), None);
-        assert_eq!(mac_bytes("zz:00:ff:10:ab:01"), None);
-    }
 
     #[test]
     fn the_router_is_the_second_address_of_the_block() {

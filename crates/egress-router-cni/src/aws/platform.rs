@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::metadata::Metadata;
-use super::transport::Transport;
 use crate::config::settings::{Platform, Settings};
+use crate::http::Transport;
 
 /// The service responds within 1 ms from the host; half a second is ample for it, and acceptable elsewhere.
 const CONFIRM_TIMEOUT: Duration = Duration::from_millis(500);

@@ -87,6 +87,24 @@ impl Error {
         self
     }
 
+    /// The same with another error among its details, behind `word`.
+    #[must_use]
+    pub fn with(mut self, word: &str, other: &Self) -> Self {
+        let separator = if self.details.is_empty() { "" } else { "; " };
+        self.details.push_str(&format!("{separator}{word}: {other}"));
+        self
+    }
+
+    /// Several errors as one: the first, with the others among its details.
+    ///
+    /// # Errors
+    /// The combined error, if there is one.
+    pub fn first(errors: impl IntoIterator<Item = Self>) -> Result<(), Self> {
+        let mut errors = errors.into_iter();
+        let Some(first) = errors.next() else { return Ok(()) };
+        Err(errors.fold(first, |first, other| first.with("also", &other)))
+    }
+
     /// The JSON for standard output, in the format of `version`.
     #[must_use]
     pub fn to_json(&self, version: &str) -> String {

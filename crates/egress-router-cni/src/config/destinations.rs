@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::cni::Error;
 use crate::cni::field::{Dict, Field, cidr};
@@ -17,7 +18,8 @@ const GRAMMAR: &str = "an entry is a CIDR block that the pod may reach (203.0.11
 /// The words of an entry are separated by any number of spaces. Protocols may have upper case, as cluster-network-operator writes them.
 /// Without an entry with `/` every destination is allowed: redirects alone do not restrict the pod. An empty list without `fallbackIP`
 /// allows nothing, so that it never allows more than the user requested.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Destinations {
     /// The allow-list. None allows everything, an empty list nothing. Networks without host bits, sorted, none inside of another.
     pub allowed: Option<Vec<IpNet>>,
@@ -30,7 +32,8 @@ pub struct Destinations {
 }
 
 /// DNAT of connections to the pod's `port` to `to`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Redirect {
     /// 1 to 65535.
     pub port: u16,
@@ -43,7 +46,8 @@ pub struct Redirect {
 }
 
 /// A transport protocol with ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// `tcp`, in upper or lower case.
     Tcp,

@@ -64,6 +64,30 @@ pub fn kind_named(mode: &str) -> Option<Kind> {
     MODES.into_iter().find(|(name, _)| *name == mode).map(|(_, kind)| kind)
 }
 
+/// A kind as the name of its mode, for serde.
+pub mod by_mode {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    use super::{Kind, kind_named, mode_name};
+
+    /// Writes the name.
+    ///
+    /// # Errors
+    /// Those of `serializer`.
+    pub fn serialize<S: Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(mode_name(*kind))
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// There is no such mode.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        kind_named(&name).ok_or_else(|| D::Error::custom(format_args!("there is no mode {name:?}")))
+    }
+}
+
 /// Combines `interfaceType` and `interfaceArgs.mode`; without a mode, the type's default.
 ///
 /// # Errors
@@ -90,6 +114,23 @@ pub fn kind(interface_type: InterfaceType, mode: Option<&str>) -> Result<Kind, E
             ),
         )
     })
+}
+
+/// `aa:bb:cc:dd:ee:ff`.
+#[must_use]
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// The hardware address with this text.
+#[must_use]
+pub fn mac_bytes(text: &str) -> Option<[u8; 6]> {
+    // `from_str_radix` would also accept "+1".
+    let byte = |word: &str| {
+        let is_hex = word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u8::from_str_radix(word, 16).ok().filter(|_| is_hex)
+    };
+    text.split(':').map(byte).collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
 /// An interface's name at `key`.
@@ -133,8 +174,19 @@ pub(super) fn mtu(args: &Dict<'_>) -> Result<Option<u32>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{InterfaceType, IpvlanMode, Kind, MacvlanMode, kind};
+    use super::{InterfaceType, IpvlanMode, Kind, MacvlanMode, kind, mac_bytes, mac_text};
     use crate::cni::Code;
+
+    #[test]
+    fn a_mac_address_is_parsed() {
+        let mac = [0x02, 0, 0xff, 0x10, 0xab, 1];
+        assert_eq!(mac_text(mac), "02:00:ff:10:ab:01");
+        assert_eq!(mac_bytes(&mac_text(mac)), Some(mac));
+        assert_eq!(mac_bytes("02:00:ff:10:ab"), None);
+        assert_eq!(mac_bytes("02:00:ff:10:ab:01:02"), None);
+        assert_eq!(mac_bytes("zz:00:ff:10:ab:01"), None);
+        assert_eq!(mac_bytes("+2:00:ff:10:ab:1"), None);
+    }
 
     #[test]
     fn each_type_has_its_modes_and_a_default() {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use super::destinations::{Destinations, not_a_host};
 use crate::cni::field::{Dict, Field};
@@ -21,7 +22,7 @@ pub struct Ip {
 }
 
 /// At most one gateway per family.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gateways {
     /// IPv4.
     pub v4: Option<Ipv4Addr>,

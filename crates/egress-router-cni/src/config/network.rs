@@ -277,17 +277,7 @@ impl Source {
 const MAC: &str = "it must be a unicast MAC address (02:00:5e:10:00:01), not all zeros";
 
 fn mac(text: &str) -> Option<[u8; 6]> {
-    let mut octets = [0; 6];
-    let mut words = text.split(':');
-    for octet in &mut octets {
-        // `from_str_radix` would also accept "+1".
-        let word = words
-            .next()
-            .filter(|word| word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
-        *octet = u8::from_str_radix(word, 16).ok()?;
-    }
-    let [first, ..] = octets;
-    (words.next().is_none() && first & 1 == 0 && octets != [0; 6]).then_some(octets)
+    interface::mac_bytes(text).filter(|octets| octets[0] & 1 == 0 && *octets != [0; 6])
 }
 
 fn inside<'a>(dict: &Dict<'a>, key: &str) -> Result<Option<Dict<'a>>, Error> {

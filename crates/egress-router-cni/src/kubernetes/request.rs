@@ -5,14 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use ureq::tls::{ClientCert, RootCerts, TlsConfig};
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
-use ureq::{Agent, http::Uri};
 
 use super::kubeconfig::Access;
-
-/// Limit of a response. A ConfigMap has up to 1 MiB, and its managedFields may have as much again.
-const MAX_RESPONSE_BYTES: u64 = 4 << 20;
+use crate::http::{Cause, Method, Network, Request, Transport as _, is_transient};
 
 /// Limit of the API server's message in an error.
 const MAX_MESSAGE: usize = 300;
@@ -36,9 +31,9 @@ pub enum Response {
 
 /// A client. It has no `Debug`, because it contains the token.
 pub(super) struct Client {
-    agent: Agent,
+    network: Network,
     base: String,
-    bearer: Option<String>,
+    headers: Vec<(&'static str, String)>,
 }
 
 impl Client {
@@ -54,57 +49,27 @@ impl Client {
             .client_cert(identity)
             .disable_verification(access.skip_verification)
             .build();
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .https_only(true)
-            // The token must not follow redirects to another server.
-            .proxy(None)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent("egress-router")
-            .tls_config(tls)
-            .build();
-        let agent = match &access.server_name {
-            // ureq verifies the name in the URL: the URL has `tls-server-name`, and the resolver returns the server's address.
-            Some(_) => Agent::with_parts(config, DefaultConnector::default(), At(access.server.clone())),
-            None => Agent::new_with_config(config),
-        };
-        Self {
-            agent,
-            base: access.base(),
-            bearer: access.token.as_ref().map(|token| format!("Bearer {token}")),
-        }
+        // The URL has `tls-server-name`.
+        let server = access.server_name.as_ref().map(|_| access.server.clone());
+        let mut headers = vec![("accept", "application/json".to_owned())];
+        headers.extend(access.token.as_ref().map(|token| ("authorization", format!("Bearer {token}"))));
+        Self { network: Network::with(tls, server), base: access.base(), headers }
     }
 
     /// GET of `path`, within `timeout`.
     pub(super) fn get(&self, path: &str, timeout: Duration) -> Response {
-        let mut request = self
-            .agent
-            .get(format!("{}{path}", self.base))
-            .header("accept", "application/json")
-            .config()
-            // Zero would mean no timeout.
-            .timeout_global(Some(timeout.max(Duration::from_millis(1))))
-            .build();
-        if let Some(bearer) = &self.bearer {
-            request = request.header("authorization", bearer);
+        let url = format!("{}{path}", self.base);
+        let (headers, method) = (self.headers.as_slice(), Method::Get);
+        let request = Request { method, url: &url, headers, body: &[], timeout, proxy: false };
+        match self.network.send(&request) {
+            Ok(response) => read(response.status, &response.body),
+            Err(failed) => match failed.cause {
+                Cause::Untrusted => Response::Untrusted(failed.why),
+                Cause::Alert => Response::Refused { status: 401, details: failed.why },
+                Cause::TooLong => Response::Refused { status: 200, details: failed.why },
+                Cause::Temporary | Cause::Invalid => Response::Retry(failed.why),
+            },
         }
-        let mut response = match request.call() {
-            Ok(response) => response,
-            Err(error) => return no_response(&error),
-        };
-        let status = response.status().as_u16();
-        let body = match response.body_mut().with_config().limit(MAX_RESPONSE_BYTES).read_to_vec() {
-            Ok(body) => body,
-            Err(ureq::Error::BodyExceedsLimit(_)) => {
-                return Response::Refused {
-                    status,
-                    details: format!("a response of more than {MAX_RESPONSE_BYTES} bytes"),
-                };
-            }
-            Err(error) => return no_response(&error),
-        };
-        read(status, &body)
     }
 }
 
@@ -141,42 +106,9 @@ pub fn read(status: u16, body: &[u8]) -> Response {
     let details =
         serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message).unwrap_or_default();
     let details: String = details.chars().take(MAX_MESSAGE).collect();
-    if status == 429 || status >= 500 {
+    if is_transient(status) {
         Response::Retry(format!("status {status}{}{details}", if details.is_empty() { "" } else { ": " }))
     } else {
         Response::Refused { status, details }
-    }
-}
-
-fn no_response(error: &ureq::Error) -> Response {
-    let tls = match error {
-        ureq::Error::Rustls(error) => Some(error),
-        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()),
-        _ => None,
-    };
-    match tls {
-        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
-            Response::Untrusted(error.to_string())
-        }
-        // An alert of the server: with TLS 1.3 a client certificate is refused after the handshake.
-        Some(rustls::Error::AlertReceived(alert)) => {
-            Response::Refused { status: 401, details: format!("TLS alert {alert:?}") }
-        }
-        _ => Response::Retry(error.to_string()),
-    }
-}
-
-/// Resolves every name to this server.
-#[derive(Debug)]
-struct At(Uri);
-
-impl Resolver for At {
-    fn resolve(
-        &self,
-        _: &Uri,
-        config: &ureq::config::Config,
-        timeout: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        DefaultResolver::default().resolve(&self.0, config, timeout)
     }
 }

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use common::netlink::link::Link;
+use common::netlink::link::{Link, name_of};
 use common::netlink::route::{Device, Route};
 use ipnet::IpNet;
 
-use crate::config::interface::Kind;
 use crate::names;
 use crate::observe::Pod;
 
@@ -47,10 +46,7 @@ fn links(desired: &Desired, link: &Link) -> Vec<String> {
             differences.push(format!("interface {}: {what} is {found}, not {made}", desired.interface));
         }
     };
-    let kind = match desired.kind {
-        Kind::Macvlan(_) => "macvlan",
-        Kind::Ipvlan(_) => "ipvlan",
-    };
+    let kind = name_of(&desired.kind);
     differ("kind", link.kind.clone(), kind.to_owned());
     if link.kind == kind {
         differ("mode", format!("{:?}", link.mode), format!("{:?}", Some(desired.kind)));
@@ -121,42 +117,20 @@ fn rules(desired: &Desired, record: &TableRecord, pod: &Pod) -> Vec<String> {
                 == (rule.ipv6, rule.priority, rule.mark, rule.from, rule.table)
         })
     });
-    missing
-        .map(|rule| {
-            let who = match (rule.from, rule.mark) {
-                (Some(from), _) => format!("from {from}"),
-                (None, Some((mark, mask))) => format!("fwmark {mark:#x}/{mask:#x}"),
-                (None, None) => "all".to_owned(),
-            };
-            format!("rule {}: {who} lookup {} is missing", rule.priority, rule.table)
-        })
-        .collect()
+    missing.map(|rule| format!("rule {rule} is missing")).collect()
 }
 
 fn name(family: Family) -> &'static str {
     if family.is_v6() { "of IPv6" } else { "of IPv4" }
 }
 
-/// A route as ip-route(8) writes it.
-#[must_use]
-pub fn words(route: &Route, pod: &Pod) -> String {
-    let mut words = route.destination.to_string();
-    if let Some(gateway) = route.gateway {
-        words.push_str(&format!(" via {gateway}"));
-    }
-    match route.device {
-        Some(Device::Index(index)) => {
-            let name = pod.links.iter().find(|link| link.index == index).map(|link| link.name.clone());
-            words.push_str(&format!(" dev {}", name.unwrap_or_else(|| format!("#{index}"))));
+/// A route as ip-route(8) writes it, with the name of its device.
+fn words(route: &Route, pod: &Pod) -> String {
+    let named = |link: &&Link| route.device == Some(Device::Index(link.index));
+    match pod.links.iter().find(named) {
+        Some(link) => {
+            route.to_string().replacen(&format!(" dev {}", link.index), &format!(" dev {}", link.name), 1)
         }
-        Some(Device::New) => words.push_str(" dev (new)"),
-        None => {}
+        None => route.to_string(),
     }
-    if let Some(metric) = route.metric.filter(|metric| *metric != 0) {
-        words.push_str(&format!(" metric {metric}"));
-    }
-    if route.table != route::MAIN {
-        words.push_str(&format!(" table {}", route.table));
-    }
-    words
 }

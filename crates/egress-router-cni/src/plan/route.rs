@@ -12,12 +12,12 @@ use crate::observe::Pod;
 use super::primary::Primary;
 use super::{Desired, Family, sysctl};
 
-/// RT_TABLE_MAIN.
-pub const MAIN: u32 = 254;
-/// RTN_UNICAST.
-pub const UNICAST: u8 = 1;
-/// RT_SCOPE_LINK.
-pub const LINK: u8 = 253;
+/// The table main.
+pub const MAIN: u32 = libc::RT_TABLE_MAIN as u32;
+/// The type of ordinary routes.
+pub const UNICAST: u8 = libc::RTN_UNICAST;
+/// The scope of routes without a gateway.
+pub const LINK: u8 = libc::RT_SCOPE_LINK;
 
 /// A plain route of the plugin in main.
 #[must_use]

@@ -484,7 +484,7 @@ fn check_reports_a_default_route_that_the_kernel_may_use_instead() {
             "of IPv4 is 0.0.0.0/0 via 10.244.1.1 dev eth0 metric 7",
         ),
     ] {
-        assert_eq!(named(other), [format!("the default route {words}, not through net1")]);
+        assert_eq!(named(other), [format!("the default route {words} table 254, not through net1")]);
     }
     assert_eq!(named(there("::/0", Some("fe80::1"), PRIMARY, Some(101))), [""; 0]);
     assert_eq!(named(there("0.0.0.0/0", Some("10.244.1.1"), PRIMARY, Some(1))), [""; 0]);

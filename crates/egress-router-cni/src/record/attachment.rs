@@ -1,26 +1,20 @@
 //! The record of an attachment: its desired state, for CHECK, and a copy of its table's record, in case the table is flushed.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use common::netlink::link::Link;
-use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{Folder, Owned, PodNetns};
-use crate::config::destinations::{Destinations, Protocol, Redirect};
-use crate::config::interface::{kind_named, mode_name};
-use crate::config::ip::Gateways;
-use crate::plan::{Desired, Identity};
+use crate::plan::Desired;
 
 /// `<run directory>/attachments/<container>@<interface>.json`. It exists once ADD has completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attachment {
-    container_id: String,
-    interface: String,
-    ifname: String,
-    network: String,
+    /// With the actual master, hardware address and MTU; values that only ADD needs are empty.
+    #[serde(flatten)]
+    pub desired: Desired,
     /// The pod's namespace.
     pub netns: PodNetns,
     /// The record in the table ([`crate::plan::table_record`]).
@@ -28,26 +22,15 @@ pub struct Attachment {
     /// The fingerprint of its table ([`mod@crate::nftables::fingerprint`]).
     #[serde(default)]
     pub firewall: Option<String>,
-    mode: String,
-    master: u32,
-    mtu: Option<u32>,
-    mac: Option<[u8; 6]>,
-    addresses: Vec<IpNet>,
-    gateway_v4: Option<Ipv4Addr>,
-    gateway_v6: Option<Ipv6Addr>,
-    allowed: Option<Vec<IpNet>>,
-    redirects: Vec<(u16, u8, IpAddr, Option<u16>)>,
-    fallback_v4: Option<Ipv4Addr>,
-    fallback_v6: Option<Ipv6Addr>,
 }
 
 impl Owned for Attachment {
     fn container_id(&self) -> &str {
-        &self.container_id
+        &self.desired.identity.container_id
     }
 
     fn interface(&self) -> &str {
-        &self.interface
+        &self.desired.interface
     }
 }
 
@@ -56,8 +39,6 @@ impl Owned for Attachment {
 pub fn folder(run_directory: &Path) -> Folder {
     Folder::new(run_directory, "attachments", false)
 }
-
-const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 impl Attachment {
     /// The record after ADD, with the created `link`.
@@ -69,78 +50,29 @@ impl Attachment {
         table_record: Vec<String>,
         firewall: Option<String>,
     ) -> Self {
-        let Destinations { allowed, redirects, fallback_v4, fallback_v6 } = desired.destinations.clone();
-        Self {
-            container_id: desired.identity.container_id.clone(),
-            interface: desired.interface.clone(),
-            ifname: desired.identity.ifname.clone(),
-            network: desired.identity.network.clone(),
-            netns,
-            table_record,
-            firewall,
-            mode: mode_name(desired.kind).to_owned(),
+        let desired = Desired {
             // A link that is created on a macvlan gets that one's master (macvlan_common_newlink in linux/drivers/net/macvlan.c).
             master: link.parent.unwrap_or(desired.master),
             mtu: Some(link.mtu),
             mac: link.mac,
-            addresses: desired.addresses.clone(),
-            gateway_v4: desired.gateways.v4,
-            gateway_v6: desired.gateways.v6,
-            allowed,
-            redirects: redirects
-                .iter()
-                .map(|redirect| (redirect.port, redirect.protocol.number(), redirect.to, redirect.to_port))
-                .collect(),
-            fallback_v4,
-            fallback_v6,
-        }
-    }
-
-    /// Its identity.
-    #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity {
-            container_id: self.container_id.clone(),
-            ifname: self.ifname.clone(),
-            network: self.network.clone(),
-        }
-    }
-
-    /// The desired state, with the actual hardware address and MTU; values that only ADD needs are empty. None if another version of the
-    /// program has written an unknown format.
-    #[must_use]
-    pub fn desired(&self) -> Option<Desired> {
-        let kind = kind_named(&self.mode)?;
-        let redirects = self.redirects.iter().map(|(port, number, to, to_port)| {
-            let protocol = PROTOCOLS.into_iter().find(|protocol| protocol.number() == *number)?;
-            Some(Redirect { port: *port, protocol, to: *to, to_port: *to_port })
-        });
-        Some(Desired {
-            identity: self.identity(),
-            interface: self.interface.clone(),
-            kind,
-            master: self.master,
             node_addresses: Vec::new(),
-            mtu: self.mtu,
-            mac: self.mac,
-            addresses: self.addresses.clone(),
-            gateways: Gateways { v4: self.gateway_v4, v6: self.gateway_v6 },
-            destinations: Destinations {
-                allowed: self.allowed.clone(),
-                redirects: redirects.collect::<Option<_>>()?,
-                fallback_v4: self.fallback_v4,
-                fallback_v6: self.fallback_v6,
-            },
             cluster_networks: Vec::new(),
             previous: None,
-        })
+            ..desired.clone()
+        };
+        Self { desired, netns, table_record, firewall }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
+    use crate::config::destinations::{Destinations, Protocol, Redirect};
     use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
+    use crate::config::ip::Gateways;
+    use crate::plan::Identity;
     use crate::plan::simulated::link;
 
     #[test]
@@ -158,7 +90,7 @@ mod tests {
                 gateways: Gateways { v4: Some(Ipv4Addr::new(10, 0, 0, 1)), v6: Some(Ipv6Addr::LOCALHOST) },
                 destinations: Destinations {
                     allowed: Some(Vec::new()),
-                    redirects: PROTOCOLS
+                    redirects: [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
                         .map(|protocol| Redirect {
                             port: 80,
                             protocol,
@@ -179,10 +111,10 @@ mod tests {
             let text = serde_json::to_vec(&record).unwrap();
             let read: Attachment = serde_json::from_slice(&text).unwrap();
             assert_eq!(read, record);
-            assert_eq!(read.desired(), Some(desired.clone()));
+            assert_eq!(read.desired, desired);
             let stacked =
                 Attachment::new(&desired, &Link { parent: Some(3), ..link }, record.netns, vec![], None);
-            assert_eq!(stacked.desired().map(|desired| desired.master), Some(3));
+            assert_eq!(stacked.desired.master, 3);
         }
     }
 }

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use crate::apply::{self, Linux};
 use crate::aws;
 use crate::cni::{Code, Error};
-use crate::config::interface::{InterfaceType, IpvlanMode, Kind};
+use crate::config::interface::{InterfaceType, IpvlanMode, Kind, mac_text};
 use crate::config::ip::Ip;
 use crate::names;
 use crate::observe::Pod;
@@ -257,7 +257,7 @@ impl<'a> AddCall<'a> {
                 Code::InvalidConfig,
                 format!(
                     "the pod requests the MAC address {}: an ipvlan uses its master's MAC address, only a macvlan has its own",
-                    aws::metadata::mac_text(mac)
+                    mac_text(mac)
                 ),
             )),
             (_, mac) => Ok(mac),
@@ -294,17 +294,15 @@ impl<'a> AddCall<'a> {
         });
         match recorded {
             Ok(()) => Ok(link),
-            Err(mut error) => {
-                if let Err(left) = apply::rollback(&plan.steps, &mut kernel) {
-                    error.details.push_str(&format!("; not rolled back: {left}"));
-                }
-                Err(error)
-            }
+            Err(error) => Err(match apply::rollback(&plan.steps, &mut kernel) {
+                Ok(()) => error,
+                Err(left) => error.with("not rolled back", &left),
+            }),
         }
     }
 
     /// Releases the reserved mode and the Elastic IP, and returns `error`.
-    fn roll_back(&mut self, mut error: Error) -> Error {
+    fn roll_back(&mut self, error: Error) -> Error {
         let (identity, interface) = (self.context.identity(), self.interface.clone());
         // A reservation that stays is void once the pod's namespace is gone.
         let _ =
@@ -317,10 +315,10 @@ impl<'a> AddCall<'a> {
         let given_back = self
             .namespaces
             .on_node(|_| super::del::release(settings, &folder, &identity.container_id, &interface));
-        if let Err(left) = given_back {
-            error.details.push_str(&format!("; not rolled back: {left}"));
+        match given_back {
+            Ok(()) => error,
+            Err(left) => error.with("not rolled back", &left),
         }
-        error
     }
 }
 

@@ -2,17 +2,17 @@
 
 use common::netlink::link::Link;
 
-use crate::aws;
 use crate::cni::result::Interface;
 use crate::cni::{Code, Error};
+use crate::config::interface::mac_text;
 use crate::names;
 use crate::nftables::{self, fingerprint};
 use crate::plan::check::check as differences;
 use crate::plan::{Desired, table_record};
 use crate::record::{Attachment, Owned as _, attachment};
 
+use super::Context;
 use super::namespaces::Namespaces;
-use super::{Context, first};
 
 /// Compares link, addresses, routes, rules, sysctls and the firewall's fingerprint with what ADD has recorded. It sends no request to EC2 or
 /// to the API server, because a runtime calls CHECK for each status of a pod (CRI-O).
@@ -30,7 +30,7 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     }
     let table_record =
         pod.attachments.get(&interface).and_then(|lines| table_record::TableRecord::parse(lines));
-    let desired = record.as_ref().and_then(Attachment::desired);
+    let desired = record.as_ref().map(|record| record.desired.clone());
     let (Some(table_record), Some(desired)) = (table_record, desired) else {
         return Err(failed(&[format!(
             "{interface} has no record: this program did not create it, or its ADD did not complete"
@@ -67,9 +67,9 @@ fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Opti
         return Ok((ifname.clone(), own));
     }
     let (records, errors) = folder.of_container::<Attachment>(container_id);
-    match records.into_iter().find(|record| record.identity().ifname == *ifname) {
+    match records.into_iter().find(|record| record.desired.identity.ifname == *ifname) {
         Some(record) => Ok((record.interface().to_owned(), Some(record))),
-        None => first(errors.into_iter().map(|unreadable| unreadable.error).collect())
+        None => Error::first(errors.into_iter().map(|unreadable| unreadable.error))
             .map(|()| (ifname.clone(), None)),
     }
 }
@@ -87,7 +87,7 @@ fn as_listed(context: &Context<'_>, desired: Desired, listed: &[&Interface]) -> 
 /// The difference between a link and its entry in the result of ADD.
 fn difference(listed: &Interface, link: &Link) -> Option<String> {
     let name = &listed.name;
-    match (&listed.mac, link.mac.map(aws::metadata::mac_text)) {
+    match (&listed.mac, link.mac.map(mac_text)) {
         (Some(listed_value), Some(mac)) if !listed_value.eq_ignore_ascii_case(&mac) => {
             return Some(format!("interface {name}: mac is {mac}, prevResult has {listed_value}"));
         }

@@ -9,6 +9,7 @@ use common::netlink::route::{Device, Route};
 use crate::apply::{self, Linux};
 use crate::aws;
 use crate::cni::{Code, Error};
+use crate::config::interface::mac_text;
 use crate::config::settings::Settings;
 use crate::names;
 use crate::nftables;
@@ -18,9 +19,9 @@ use crate::plan::{self, Identity, Step};
 use crate::record::{Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
 use crate::sys;
 
+use super::Context;
 use super::ipvlan_mode;
 use super::namespaces::{self, Namespaces};
-use super::{Context, first};
 
 /// Removes it in the pod, at EC2, and its records. It continues after a failure.
 ///
@@ -47,7 +48,7 @@ pub fn del(context: &Context<'_>) -> Result<(), Error> {
         Err(error) => errors.push(error),
     }
     errors.extend(records.forget(context.settings, &identity, errors.is_empty()));
-    first(errors)
+    Error::first(errors)
 }
 
 /// The node's records of a container's interface: usually one attachment, with any name in the pod. DEL needs no `prevResult` to find a
@@ -67,7 +68,7 @@ impl Records {
         for unreadable in unread {
             context.log.error(format_args!("{}", unreadable.error));
         }
-        attachments.retain(|record| record.identity().ifname == identity.ifname);
+        attachments.retain(|record| record.desired.identity.ifname == identity.ifname);
         let (mut elastic_ips, unread) =
             elastic_ip::folder(&settings.state_directory).of_container::<ElasticIp>(&identity.container_id);
         errors.extend(unread.into_iter().map(|unreadable| unreadable.error));
@@ -102,7 +103,7 @@ fn in_pod(context: &Context<'_>, identity: &Identity, records: &Records) -> Resu
     let path = context.call.netns.clone().unwrap_or_default();
     let mut namespaces = Namespaces::open(context, node, namespace, &path)?;
     let ended = end(context, identity, records, &mut namespaces);
-    first([ended, namespaces.leave()].into_iter().filter_map(Result::err).collect())
+    Error::first([ended, namespaces.leave()].into_iter().filter_map(Result::err))
 }
 
 fn end(
@@ -132,7 +133,7 @@ fn end(
             }
         }
     }
-    first(errors)
+    Error::first(errors)
 }
 
 /// Candidates: by the pod's tables, by the node's records, and by name.
@@ -180,15 +181,13 @@ fn steps(
     // A macvlan of the previous plugin would be listed in the same way, if this plugin was added to the list after its ADD.
     let link = pod.links.iter().find(|link| link.name == interface && plan::del::ours(link)).filter(routed);
     match (listed, link) {
-        (Some(listed), Some(link)) if mac(link) == listed.mac.as_deref().map(str::to_ascii_lowercase) => {
+        (Some(listed), Some(link))
+            if link.mac.map(mac_text) == listed.mac.as_deref().map(str::to_ascii_lowercase) =>
+        {
             vec![plan::del::delete_link(link)]
         }
         _ => Vec::new(),
     }
-}
-
-fn mac(link: &common::netlink::link::Link) -> Option<String> {
-    link.mac.map(aws::metadata::mac_text)
 }
 
 /// Releases an Elastic IP and removes its record, which no other call uses meanwhile: a released private address is free for the next pod,

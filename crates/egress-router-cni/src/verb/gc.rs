@@ -10,7 +10,7 @@ use crate::record::{Attachment, ElasticIp, Owned as _, PodNetns, attachment, ela
 use crate::sys;
 
 use super::namespaces::{Namespaces, Node};
-use super::{Context, del, first, ipvlan_mode};
+use super::{Context, del, ipvlan_mode};
 
 /// Removes them all. It continues after a failure.
 ///
@@ -59,7 +59,7 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             errors.extend(given_back.err());
         }
     }
-    first(errors)
+    Error::first(errors)
 }
 
 /// The records of one attachment.
@@ -99,7 +99,7 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
     for record in attachments {
         let key = (record.container_id().to_owned(), record.interface().to_owned());
         let elastic_ip = recorded.remove(&key).is_some_and(|recorded| recorded.elastic_ip);
-        let identity = record.identity();
+        let identity = record.desired.identity;
         recorded.insert(
             key,
             Recorded { identity, netns: record.netns, table_record: record.table_record, elastic_ip },

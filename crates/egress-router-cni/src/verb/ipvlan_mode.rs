@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::lock::Lock;
 use crate::cni::{Code, Error};
 use crate::config::interface::{IpvlanMode, Kind, mode_name};
+use crate::lock::Lock;
 use crate::record::{Folder, Owned, PodNetns};
 
 /// Timeout of the master's lock, which is held for reading and writing a few small files.

@@ -8,12 +8,12 @@ use common::netlink;
 use common::netlink::socket::{Protocol, Socket, Sockets};
 
 use crate::cni::{Call, Code, Error, ToCni};
+use crate::lock::Lock;
 use crate::observe::{self, Pod};
 use crate::record::PodNetns;
 use crate::sys::Namespace;
 
 use super::Context;
-use super::lock::Lock;
 
 /// Timeout of the pod's lock: longer than a call that releases an Elastic IP and acquires one, shorter than a runtime waits.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use common::netlink::socket::Socket;
 use ipnet::IpNet;
 
 use crate::cni::{Code, Error, ToCni};
-use crate::config::interface::{InterfaceType, Kind, kind, mode_name};
+use crate::config::interface::{InterfaceType, Kind, kind, mac_text, mode_name};
 use crate::config::ip::{Ip, one_more};
 use crate::config::network::Source;
 use crate::config::settings::Platform;
@@ -267,7 +267,7 @@ pub fn master_of_aws(
     let bare = |link: &Link| master::nets(&host, link.index).all(|net| is_link_local(net.addr()));
     links.sort_by_key(|link| (bare(link), !link.kind.is_empty(), link.index));
     let link = links.first().ok_or_else(|| {
-        let mac = aws::metadata::mac_text(mac);
+        let mac = mac_text(mac);
         Error::new(Code::InvalidConfig, format!("no interface of this node has the hardware address {mac}"))
     })?;
     usable(context, link, kind)?;

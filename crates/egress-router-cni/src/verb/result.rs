@@ -5,6 +5,7 @@ use std::path::Path;
 use common::netlink::link::Link;
 
 use crate::cni::result::{Interface, Ip, Result, Route};
+use crate::config::interface::mac_text;
 use crate::plan::{Desired, Family, route::main_default};
 
 /// `previous`, followed by the new interface, its addresses and routes. The previous default route of a family that the new interface has
@@ -26,7 +27,7 @@ pub fn result(
     let index = result.interfaces.len();
     result.interfaces.push(Interface {
         name: desired.interface.clone(),
-        mac: link.mac.map(crate::aws::metadata::mac_text),
+        mac: link.mac.map(mac_text),
         sandbox: Some(netns.to_string_lossy().into_owned()),
         mtu: Some(link.mtu).filter(|mtu| *mtu > 0),
         rest: serde_json::Map::new(),

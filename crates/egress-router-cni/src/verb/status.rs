@@ -19,7 +19,7 @@ use crate::plan::Family;
 use crate::record::{attachment, elastic_ip};
 use crate::sys::Namespace;
 
-use super::{Context, first, resolve};
+use super::{Context, resolve};
 
 /// Timeout of the metadata service, which responds immediately. A runtime calls STATUS every few seconds.
 const METADATA: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ pub fn status(context: &Context<'_>) -> Result<(), Error> {
         errors.extend(elastic_ip::folder(&context.settings.state_directory).ready().err());
         errors.extend(aws::ready(context.settings, Instant::now() + METADATA).err());
     }
-    first(errors).map_err(|error| Error { code: Code::NotAvailable, ..error })
+    Error::first(errors).map_err(|error| Error { code: Code::NotAvailable, ..error })
 }
 
 /// A firewall with one rule of each kind that an ADD of this configuration needs. The required features do not depend on the length of lists.

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use egress_router_cni::aws;
-use egress_router_cni::aws::transport::{Method, Network, Request, Response, Transport};
 use egress_router_cni::aws::xml::Element;
 use egress_router_cni::cni::Code;
 use egress_router_cni::config::settings::{Platform, Settings};
+use egress_router_cni::http::{Method, Network, Request, Response, Transport};
 
 use super::crashes;
 use super::gate::{Backend, Form};

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
-use egress_router_cni::aws::transport::Network;
 use egress_router_cni::aws::{Acquired, Journal, Request, State, ready_with};
 use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
+use egress_router_cni::http::Network;
 
 use super::node::{Memory, Node, Snapshot, TestEnv};
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use egress_router_cni::aws::acquire::{Acquired, acquire};
 use egress_router_cni::aws::cloud::Cloud;
 use egress_router_cni::aws::release::release;
-use egress_router_cni::aws::transport::{Network, NoResponse, Response, Transport};
 use egress_router_cni::aws::xml::Element;
-use egress_router_cni::aws::{Journal, Request, State, transport};
+use egress_router_cni::aws::{Journal, Request, State};
 use egress_router_cni::cni;
 use egress_router_cni::config::settings;
+use egress_router_cni::http::{self, Network, NoResponse, Response, Transport};
 use ipnet::IpNet;
 
 use super::ec2::{Ec2, Elastic, Interface};
@@ -172,7 +172,7 @@ impl KillPoint {
 struct Wire<'a>(Network, &'a KillPoint, &'a str);
 
 impl Transport for Wire<'_> {
-    fn send(&self, request: &transport::Request<'_>) -> Result<Response, NoResponse> {
+    fn send(&self, request: &http::Request<'_>) -> Result<Response, NoResponse> {
         let acts = request.url.starts_with(self.2);
         if acts {
             self.1.point();
@@ -230,7 +230,7 @@ impl Node {
         last: u8,
     ) -> Self {
         let mac = [2, 0, 0, 0, 0, last];
-        let text = egress_router_cni::aws::metadata::mac_text(mac);
+        let text = egress_router_cni::config::interface::mac_text(mac);
         let of = |what: &str| format!("network/interfaces/macs/{text}/{what}");
         let metadata = Metadata::start(BTreeMap::from([
             ("instance-id".into(), name.into()),

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
-use egress_router_cni::aws::transport::Network;
 use egress_router_cni::aws::{Acquired, Request};
 use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
+use egress_router_cni::http::Network;
 
 use super::gate::Gate;
 use super::node::{Memory, Snapshot, TestEnv};

@@ -1,7 +1,7 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::aws::transport::{NoResponse, Request, Response};
+use crate::http::{Cause, NoResponse, Request, Response};
 
 struct Service {
     asked: Cell<u32>,
@@ -20,7 +20,7 @@ impl Transport for Service {
         self.asked.set(self.asked.get() + 1);
         self.status
             .map(|status| Response { status, body: b"token".to_vec() })
-            .ok_or_else(|| NoResponse { why: "refused".into(), permanent: false })
+            .ok_or_else(|| NoResponse { why: "refused".into(), cause: Cause::Temporary })
     }
 }
 

@@ -15,6 +15,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
     deadline: Instant,
+    timeout: Duration,
     backoff: Duration,
 }
 
@@ -22,14 +23,20 @@ impl RetryBudget {
     /// Until `deadline`.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
-        Self { deadline, backoff: INITIAL_BACKOFF }
+        Self { deadline, timeout: REQUEST_TIMEOUT, backoff: INITIAL_BACKOFF }
+    }
+
+    /// The same with another timeout of one request.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Timeout of the next request; none if the deadline has passed.
     #[must_use]
     pub fn request_timeout(&self) -> Option<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then(|| left.min(REQUEST_TIMEOUT))
+        (!left.is_zero()).then(|| left.min(self.timeout))
     }
 
     /// Waits for a random part, at least half, of the next pause, so that throttled nodes do not retry at the same time. Returns false

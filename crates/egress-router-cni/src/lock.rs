@@ -1,5 +1,5 @@
-//! Locks: one call at a time changes a pod, and one at a time checks and reserves the mode of a master's ipvlans. Runtimes guarantee the first for one
-//! container and network, but some call concurrently for several networks of a pod.
+//! Locks: one call at a time changes a pod, checks and reserves the mode of a master's ipvlans, or works on a record. Runtimes guarantee the
+//! first for one container and network, but some call concurrently for several networks of a pod.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -37,7 +37,7 @@ impl Lock {
         (_, inode): (u64, u64),
         deadline: Instant,
     ) -> Result<Option<Self>, Error> {
-        Self::wait(run_directory, inode, deadline, "in this pod")
+        Self::byte(run_directory, inode, deadline, "in this pod")
     }
 
     /// The same for the ipvlans of the master with this index on the node.
@@ -45,10 +45,10 @@ impl Lock {
     /// # Errors
     /// As [`Self::of_pod`].
     pub fn of_master(run_directory: &Path, index: u32, deadline: Instant) -> Result<Option<Self>, Error> {
-        Self::wait(run_directory, MASTERS + u64::from(index), deadline, "on this master")
+        Self::byte(run_directory, MASTERS + u64::from(index), deadline, "on this master")
     }
 
-    fn wait(run_directory: &Path, byte: u64, deadline: Instant, place: &str) -> Result<Option<Self>, Error> {
+    fn byte(run_directory: &Path, byte: u64, deadline: Instant, place: &str) -> Result<Option<Self>, Error> {
         let path = run_directory.join("lock");
         let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = open().or_else(|_| {
@@ -56,22 +56,35 @@ impl Lock {
             open()
         });
         let Ok(file) = file else { return Ok(None) };
-        let mut interval = INTERVAL;
-        loop {
-            match sys::try_lock_byte(&file, byte) {
-                Ok(true) => return Ok(Some(Self { _file: file })),
-                Ok(false) => {}
-                Err(_) => return Ok(None),
-            }
-            if Instant::now() >= deadline {
-                return Err(Error::new(
-                    Code::TryAgain,
-                    format!("another call of this plugin {place} does not end"),
-                ));
-            }
-            std::thread::sleep(interval);
-            interval = (interval * 2).min(MAX_INTERVAL);
+        wait(deadline, place, || match sys::try_lock_byte(&file, byte) {
+            Ok(true) => Ok(Some(true)),
+            Ok(false) => Ok(None),
+            Err(_) => Ok(Some(false)),
+        })
+        .map(|locked| locked.then_some(Self { _file: file }))
+    }
+}
+
+/// Repeats `attempt` until it returns a value, with growing pauses. `place` is for the message.
+///
+/// # Errors
+/// [`Code::TryAgain`]: it has none at `deadline`; and those of `attempt`.
+pub fn wait<T>(
+    deadline: Instant,
+    place: &str,
+    mut attempt: impl FnMut() -> Result<Option<T>, Error>,
+) -> Result<T, Error> {
+    let mut interval = INTERVAL;
+    loop {
+        if let Some(done) = attempt()? {
+            return Ok(done);
         }
+        if Instant::now() >= deadline {
+            let message = format!("another call of this plugin {place} does not end");
+            return Err(Error::new(Code::TryAgain, message));
+        }
+        std::thread::sleep(interval);
+        interval = (interval * 2).min(MAX_INTERVAL);
     }
 }
 
