@@ -18,7 +18,7 @@
 //! when the address moves.
 //!
 //! [`acquire`](mod@acquire) and [`release`](mod@release) are the two operations; [`state`] is their record. Below them:
-//! [`ec2`] ([`xml`], [`signature`], [`credentials`]), [`metadata`]; [`crate::http`].
+//! [`ec2`] ([`signature`], [`credentials`]), [`metadata`]; [`crate::http`].
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -38,7 +38,6 @@ pub mod platform;
 pub mod release;
 pub mod signature;
 pub mod state;
-pub mod xml;
 
 pub use acquire::{Acquired, Request};
 pub use state::{Journal, Stage, State};

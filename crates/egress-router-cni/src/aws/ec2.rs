@@ -6,12 +6,11 @@ use std::time::SystemTime;
 pub use endpoint::Endpoint;
 pub use response::{Address, Association, Private, Taken};
 
-use response::malformed;
+use response::{InterfaceItem, Response, malformed, refusal};
 
 use super::credentials::Credentials;
-use super::error::{Error, Refusal};
+use super::error::Error;
 use super::signature::{self, Scope};
-use super::xml::Element;
 use crate::http::retry::RetryBudget;
 use crate::http::{Method, Request, Transport};
 
@@ -59,13 +58,9 @@ impl<'a> Ec2<'a> {
     /// `InvalidAddress.NotFound`: it is not allocated in this account and region; and as `read`.
     pub fn address(&self, public: Ipv4Addr) -> Result<Address, Error> {
         const ACTION: &str = "DescribeAddresses";
-        let root = self.read(ACTION, &[("PublicIp.1", &public.to_string())])?;
-        let text = public.to_string();
-        let Some(item) = root.items("addressesSet").find(|item| item.text_of("publicIp") == Some(&text))
-        else {
-            return Err(malformed(ACTION, format!("{text} is not in the response")));
-        };
-        Address::read(ACTION, item)
+        let response = self.read(ACTION, &[("PublicIp.1", &public.to_string())])?;
+        let item = response.addresses_set.item.into_iter().find(|item| item.public_ip == Some(public));
+        item.ok_or_else(|| malformed(ACTION, format!("{public} is not in the response")))?.read(ACTION)
     }
 
     /// DescribeNetworkInterfaces: the addresses in use on the interface `id`.
@@ -75,11 +70,10 @@ impl<'a> Ec2<'a> {
     /// `InvalidNetworkInterfaceID.NotFound`, and as `read`.
     pub fn on_interface(&self, id: &str) -> Result<Taken, Error> {
         const ACTION: &str = "DescribeNetworkInterfaces";
-        let root = self.read(ACTION, &[("NetworkInterfaceId.1", id)])?;
+        let response = self.read(ACTION, &[("NetworkInterfaceId.1", id)])?;
         let mut taken = Taken::default();
-        for item in
-            root.items("networkInterfaceSet").filter(|item| item.text_of("networkInterfaceId") == Some(id))
-        {
+        let named = |item: &InterfaceItem| item.network_interface_id.as_deref() == Some(id);
+        for item in response.network_interface_set.item.into_iter().filter(named) {
             taken.read(ACTION, item)?;
         }
         if taken.addresses.is_empty() {
@@ -103,13 +97,13 @@ impl<'a> Ec2<'a> {
             if let Some(next) = &next {
                 parameters.push(("NextToken", next));
             }
-            let root = self.read(ACTION, &parameters)?;
-            for item in root.items("networkInterfaceSet") {
+            let response = self.read(ACTION, &parameters)?;
+            for item in response.network_interface_set.item {
                 taken.read(ACTION, item)?;
             }
-            match root.text_of("nextToken") {
+            match response.next_token {
                 None => return Ok(taken),
-                Some(token) => next = Some(token.to_owned()),
+                token => next = token,
             }
         }
         Err(malformed(ACTION, "more pages than a subnet has addresses"))
@@ -159,9 +153,9 @@ impl<'a> Ec2<'a> {
             ("PrivateIpAddress", &private),
             ("AllowReassociation", if reassociate { "true" } else { "false" }),
         ];
-        let root = self.call_once(ACTION, &parameters)?;
+        let response = self.call_once(ACTION, &parameters)?;
         // It took effect, but the association ID is unknown: the caller describes the address.
-        root.text_of("associationId").map(Into::into).ok_or_else(|| Error::Uncertain {
+        response.association_id.ok_or_else(|| Error::Uncertain {
             action: ACTION,
             why: "the response has no associationId".into(),
         })
@@ -181,12 +175,12 @@ impl<'a> Ec2<'a> {
     /// # Errors
     ///
     /// [`Error::Refused`]; after attempts until the deadline [`Error::Busy`] or [`Error::Unreachable`].
-    fn read(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Element, Error> {
+    fn read(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Response, Error> {
         self.call(action, parameters, true)
     }
 
     /// A call that is retried only if it certainly did not take effect.
-    fn call_once(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Element, Error> {
+    fn call_once(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Response, Error> {
         self.call(action, parameters, false)
     }
 
@@ -195,7 +189,7 @@ impl<'a> Ec2<'a> {
         action: &'static str,
         parameters: &[(&str, &str)],
         repeatable: bool,
-    ) -> Result<Element, Error> {
+    ) -> Result<Response, Error> {
         let mut retry = self.retry.clone();
         let body = form(action, parameters);
         let mut last = self.unreachable("the deadline had passed".into());
@@ -227,13 +221,8 @@ impl<'a> Ec2<'a> {
                 Err(no_response) if repeatable => self.unreachable(no_response.to_string()),
                 Err(no_response) => return Err(Error::Uncertain { action, why: no_response.to_string() }),
                 Ok(response) if response.status == 200 => {
-                    let document = Element::parse(&response.body);
-                    let understood = document.map_err(|why| why.to_string()).and_then(|root| {
-                        let expected = root.name.strip_suffix("Response") == Some(action);
-                        if expected { Ok(root) } else { Err(format!("the response is a {}", root.name)) }
-                    });
-                    return match understood {
-                        Ok(root) => Ok(root),
+                    return match Response::parse(action, &response.body) {
+                        Ok(understood) => Ok(understood),
                         Err(why) if repeatable => Err(malformed(action, why)),
                         Err(why) => Err(Error::Uncertain { action, why }),
                     };
@@ -266,16 +255,6 @@ impl<'a> Ec2<'a> {
     fn peer(&self) -> String {
         format!("EC2 at {}", self.endpoint.url)
     }
-}
-
-/// EC2's error document; only the HTTP status if a proxy in between sent the response.
-fn refusal(status: u16, body: &[u8]) -> Refusal {
-    let Ok(root) = Element::parse(body) else { return Refusal { status, ..Refusal::default() } };
-    let error = root.child("Errors").and_then(|errors| errors.child("Error")).or_else(|| root.child("Error"));
-    let text = |name| error.and_then(|error| error.text_of(name)).unwrap_or_default().to_owned();
-    let request =
-        root.text_of("RequestID").or_else(|| root.text_of("RequestId")).unwrap_or_default().to_owned();
-    Refusal { status, code: text("Code"), message: text("Message"), request }
 }
 
 fn form(action: &str, parameters: &[(&str, &str)]) -> String {

@@ -15,3 +15,4 @@ mod node;
 mod page;
 mod refusals;
 mod tls;
+mod xml;

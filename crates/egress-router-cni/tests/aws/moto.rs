@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use egress_router_cni::aws;
-use egress_router_cni::aws::xml::Element;
 use egress_router_cni::cni::Code;
 use egress_router_cni::config::settings::{Platform, Settings};
 use egress_router_cni::http::{Method, Network, Request, Response, Transport};
@@ -17,6 +16,7 @@ use super::crashes;
 use super::gate::{Backend, Form};
 use super::metadata::REGION;
 use super::node::{Memory, Snapshot, TestEnv};
+use super::xml::Element;
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 

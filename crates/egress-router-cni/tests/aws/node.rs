@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use egress_router_cni::aws::acquire::{Acquired, acquire};
 use egress_router_cni::aws::cloud::Cloud;
 use egress_router_cni::aws::release::release;
-use egress_router_cni::aws::xml::Element;
 use egress_router_cni::aws::{Journal, Request, State};
 use egress_router_cni::cni;
 use egress_router_cni::config::settings;
-use egress_router_cni::http::{self, Network, NoResponse, Response, Transport};
+use egress_router_cni::http;
+use egress_router_cni::http::{Network, NoResponse, Response, Transport};
 use ipnet::IpNet;
 
 use super::ec2::{Ec2, Elastic, Interface};
 use super::gate::{Backend, Form, Gate};
 use super::metadata::Metadata;
+use super::xml::Element;
 
 pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
 

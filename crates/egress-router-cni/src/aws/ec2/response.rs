@@ -1,11 +1,15 @@
-//! EC2's responses about Elastic IPs and network interfaces.
+//! EC2's responses about Elastic IPs and network interfaces, and its error documents. EC2 writes an empty element for a missing value.
 
 use std::net::Ipv4Addr;
+use std::str::FromStr;
 
 use ipnet::Ipv4Net;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
-use crate::aws::error::Error;
-use crate::aws::xml::Element;
+use crate::aws::error::{Error, Refusal};
 
 /// An Elastic IP of DescribeAddresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,50 +69,184 @@ impl Taken {
     }
 }
 
-impl Address {
-    /// One item of `addressesSet`.
-    pub(super) fn read(action: &'static str, item: &Element) -> Result<Self, Error> {
-        let allocation = item.text_of("allocationId").ok_or_else(|| malformed(action, "no allocationId"))?;
-        let association = match item.text_of("associationId") {
-            None => None,
-            Some(id) => Some(Association {
-                id: id.to_owned(),
-                interface: item.text_of("networkInterfaceId").map(Into::into),
-                instance: item.text_of("instanceId").map(Into::into),
-                private: parse(action, item, "privateIpAddress")?,
-            }),
-        };
-        Ok(Self { allocation: allocation.to_owned(), association })
+/// The elements of all responses that are read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Response {
+    pub(super) addresses_set: List<ElasticItem>,
+    pub(super) network_interface_set: List<InterfaceItem>,
+    #[serde(deserialize_with = "filled")]
+    pub(super) next_token: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    pub(super) association_id: Option<String>,
+}
+
+/// A list of EC2.
+#[derive(Debug, Deserialize)]
+pub(super) struct List<T> {
+    #[serde(default = "Vec::new")]
+    pub(super) item: Vec<T>,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { item: Vec::new() }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ElasticItem {
+    #[serde(deserialize_with = "filled")]
+    pub(super) public_ip: Option<Ipv4Addr>,
+    #[serde(deserialize_with = "filled")]
+    allocation_id: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    association_id: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    network_interface_id: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    instance_id: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    private_ip_address: Option<Ipv4Addr>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct InterfaceItem {
+    #[serde(deserialize_with = "filled")]
+    pub(super) network_interface_id: Option<String>,
+    private_ip_addresses_set: List<PrivateItem>,
+    #[serde(rename = "ipv4PrefixSet")]
+    prefixes: List<PrefixItem>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PrivateItem {
+    #[serde(deserialize_with = "filled")]
+    private_ip_address: Option<Ipv4Addr>,
+    #[serde(deserialize_with = "filled")]
+    primary: Option<bool>,
+    association: PublicItem,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PublicItem {
+    #[serde(deserialize_with = "filled")]
+    public_ip: Option<Ipv4Addr>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PrefixItem {
+    #[serde(rename = "ipv4Prefix", deserialize_with = "filled")]
+    prefix: Option<Ipv4Net>,
+}
+
+/// `<Response><Errors><Error>` of EC2, `<ErrorResponse><Error>` of other services.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Refused {
+    errors: Errors,
+    error: Vec<ErrorItem>,
+    #[serde(rename = "RequestID", alias = "RequestId", deserialize_with = "filled")]
+    request: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Errors {
+    error: Vec<ErrorItem>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ErrorItem {
+    #[serde(deserialize_with = "filled")]
+    code: Option<String>,
+    #[serde(deserialize_with = "filled")]
+    message: Option<String>,
+}
+
+/// The value of an element; none if it is empty.
+fn filled<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| D::Error::custom(format_args!("{text:?} is not valid")))
+}
+
+impl Response {
+    /// The response to `action`.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub(super) fn parse(action: &str, document: &[u8]) -> Result<Self, String> {
+        let document = std::str::from_utf8(document).map_err(|error| error.to_string())?;
+        let root = root(document)?;
+        if root.strip_suffix("Response") != Some(action) {
+            return Err(format!("the response is a {root}"));
+        }
+        quick_xml::de::from_str(document).map_err(|error| error.to_string())
+    }
+}
+
+/// The name of the root element, which serde does not compare.
+fn root(document: &str) -> Result<String, String> {
+    let mut reader = Reader::from_str(document);
+    loop {
+        match reader.read_event().map_err(|error| error.to_string())? {
+            Event::Start(root) | Event::Empty(root) => return Ok(root.local_name().as_ref().to_owned()),
+            Event::Eof => return Err("no element".into()),
+            Event::DocType(_) => return Err("a document type".into()),
+            _ => {}
+        }
+    }
+}
+
+/// EC2's error document; only the HTTP status if a proxy in between sent the response.
+pub(super) fn refusal(status: u16, document: &[u8]) -> Refusal {
+    let document = String::from_utf8_lossy(document);
+    let Refused { errors, error, request } = quick_xml::de::from_str(&document).unwrap_or_default();
+    let ErrorItem { code, message } = errors.error.into_iter().chain(error).next().unwrap_or_default();
+    Refusal {
+        status,
+        code: code.unwrap_or_default(),
+        message: message.unwrap_or_default(),
+        request: request.unwrap_or_default(),
+    }
+}
+
+impl ElasticItem {
+    pub(super) fn read(self, action: &'static str) -> Result<Address, Error> {
+        let allocation = self.allocation_id.ok_or_else(|| malformed(action, "no allocationId"))?;
+        let (interface, instance) = (self.network_interface_id, self.instance_id);
+        let private = self.private_ip_address;
+        let association = self.association_id.map(|id| Association { id, interface, instance, private });
+        Ok(Address { allocation, association })
     }
 }
 
 impl Taken {
-    /// Adds what one item of `networkInterfaceSet` has.
-    pub(super) fn read(&mut self, action: &'static str, interface: &Element) -> Result<(), Error> {
+    /// Adds the addresses of a network interface.
+    pub(super) fn read(&mut self, action: &'static str, interface: InterfaceItem) -> Result<(), Error> {
         let id = interface
-            .text_of("networkInterfaceId")
+            .network_interface_id
             .ok_or_else(|| malformed(action, "a network interface without networkInterfaceId"))?;
-        for item in interface.items("privateIpAddressesSet") {
-            let address = parse(action, item, "privateIpAddress")?
+        for item in interface.private_ip_addresses_set.item {
+            let address = item
+                .private_ip_address
                 .ok_or_else(|| malformed(action, "an address without privateIpAddress"))?;
-            let public = match item.child("association") {
-                Some(association) => parse(action, association, "publicIp")?,
-                None => None,
-            };
-            let primary = item.text_of("primary") == Some("true");
-            self.addresses.push(Private { address, interface: id.to_owned(), primary, public });
+            let (primary, public) = (item.primary == Some(true), item.association.public_ip);
+            self.addresses.push(Private { address, interface: id.clone(), primary, public });
         }
-        for item in interface.items("ipv4PrefixSet") {
-            self.prefixes.extend(parse::<Ipv4Net>(action, item, "ipv4Prefix")?);
-        }
+        self.prefixes.extend(interface.prefixes.item.into_iter().filter_map(|item| item.prefix));
         Ok(())
     }
-}
-
-fn parse<T: std::str::FromStr>(action: &'static str, item: &Element, name: &str) -> Result<Option<T>, Error> {
-    item.text_of(name)
-        .map(|text| text.parse().map_err(|_| malformed(action, format!("{name} is {text:?}"))))
-        .transpose()
 }
 
 pub(super) fn malformed(action: &str, why: impl Into<String>) -> Error {
