@@ -1,7 +1,7 @@
 //! The plan: pure data, decided from the configuration and the observed state, without IO.
 //!
 //! [`add`](add::add) creates a pod's attachment from a [`Desired`], [`del`](del::del) removes one by its record ([`table_record`]), and
-//! [`check`](check::check) finds differences. [`master`] and [`gateway`] infer missing values.
+//! [`check`](check::check) finds differences. [`routing`] has what both do to routes. [`master`] and [`gateway`] infer missing values.
 
 pub mod add;
 pub mod check;
@@ -10,6 +10,7 @@ pub mod gateway;
 pub mod master;
 pub mod primary;
 pub mod route;
+pub mod routing;
 pub mod slot;
 pub mod sysctl;
 pub mod table_record;

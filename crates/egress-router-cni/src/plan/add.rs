@@ -11,14 +11,12 @@ use crate::names;
 use crate::observe::Pod;
 
 use super::primary::{self, Primary};
-use super::table_record::{self, Changed, Saved, TableRecord};
+use super::routing::{self, Swap};
+use super::table_record::{self, Changed, TableRecord};
 use super::{Desired, Family, Plan, Step, route, slot, sysctl};
 
 /// Minimum MTU for IPv6 (RFC 8200, 5): the kernel disables IPv6 on a link with a smaller one.
 const IPV6_MTU: u32 = 1280;
-
-/// IPv6's lowest metric: routers' routes have 1024 (or `net.ipv6.conf.*.ra_defrtr_metric`).
-const FIRST: u32 = 1;
 
 /// The steps that create `desired` in a pod without this attachment.
 ///
@@ -66,7 +64,7 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
         primary: primaries.iter().map(|(family, primary)| (*family, recorded_primary(primary))).collect(),
         families: desired.families().collect(),
         defaults: swaps.iter().flat_map(|swap| swap.saved.iter().cloned()).collect(),
-        routes: recorded_routes(pod, &kept, &others),
+        routes: routing::recorded(pod, &kept, &others),
         sysctls: changed.clone(),
         ..TableRecord::default()
     }
@@ -147,116 +145,8 @@ pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
     }
 }
 
-/// The steps that move the default route of a family.
-struct Swap {
-    family: Family,
-    steps: Vec<Step>,
-    /// The default routes before any attachment, for the record.
-    saved: Vec<Saved>,
-}
-
-impl Swap {
-    fn of(
-        pod: &Pod,
-        desired: &Desired,
-        family: Family,
-        primary: Option<&Primary>,
-        others: &BTreeMap<String, TableRecord>,
-    ) -> Self {
-        let of_attachment = |route: &Route| {
-            let Some(Device::Index(index)) = route.device else { return false };
-            pod.links.iter().any(|link| link.index == index && others.contains_key(&link.name))
-        };
-        let current = primary::lowest_default(pod, family).filter(|route| route.tos == 0);
-        // Whichever interface it has: a route for a TOS has precedence, and one with the same metric is used if the new one is down.
-        let leads_around = |route: &Route| {
-            route.tos != 0 || current.is_some_and(|current| route::same_entry(route, current))
-        };
-        let on_primary =
-            |route: &Route| primary.is_some_and(|primary| route.device == Some(Device::Index(primary.index)));
-        let further: Vec<&Route> = route::defaults(pod, route::MAIN, family)
-            .filter(|route| Some(*route) != current)
-            .filter(|route| on_primary(route) || leads_around(route))
-            .collect();
-
-        // It, or another one with its metric, is advertised, and would be added again by the next advertisement.
-        let advertised = |before: &Route| {
-            let mut alike = route::defaults(pod, route::MAIN, family);
-            route::metric(before) > FIRST
-                && alike.any(|other| other.is_advertised_default() && route::same_entry(other, before))
-        };
-        let mut after = route::main_default(desired, family, Device::New);
-        let mut steps = Vec::new();
-        match current {
-            // With two routes of the same metric, it is undefined which one the kernel replaces, and it uses the one
-            // whose router is preferred or reachable. So the new route gets the lowest metric.
-            Some(before) if advertised(before) => {
-                after.metric = Some(FIRST);
-                steps.push(Step::AddRoute(after));
-                steps.push(Step::DeleteRoute(before.clone()));
-            }
-            Some(before) => {
-                after.metric = before.metric;
-                steps.push(Step::ReplaceRoute { before: before.clone(), after });
-            }
-            None => {
-                // The first advertisement of a router may come later.
-                after.metric = family.is_v6().then_some(FIRST);
-                steps.push(Step::AddRoute(after));
-            }
-        }
-        steps.extend(further.iter().map(|route| Step::DeleteRoute((*route).clone())));
-
-        // Routes that other attachments removed, and those that this one removes.
-        let mut saved: Vec<Saved> = Vec::new();
-        let youngest = others
-            .values()
-            .filter(|record| record.families.contains(&family))
-            .max_by_key(|record| record.order);
-        let recorded = youngest.into_iter().flat_map(|record| &record.defaults).cloned();
-        let taken = current
-            .into_iter()
-            .chain(further)
-            .filter(|route| !of_attachment(route))
-            .map(|route| Saved::of(route, pod));
-        for one in recorded.filter(|one| Family::of_net(&one.route.destination) == family).chain(taken) {
-            if !saved.iter().any(|other| other.is(&one)) {
-                saved.push(one);
-            }
-        }
-        Self { family, steps, saved }
-    }
-
-    /// Foreign routes to remove from main.
-    fn removed(&self) -> impl Iterator<Item = Route> + '_ {
-        let saved = |route: &Route| {
-            self.saved
-                .iter()
-                .any(|saved| route::same_entry(&saved.route, route) && route.gateway == saved.route.gateway)
-        };
-        self.steps.iter().filter_map(move |step| match step {
-            Step::ReplaceRoute { before: route, .. } | Step::DeleteRoute(route) => {
-                Some(route.clone()).filter(saved)
-            }
-            _ => None,
-        })
-    }
-}
-
 fn recorded_primary(primary: &Primary) -> table_record::Primary {
     table_record::Primary { interface: primary.name.clone(), default: !primary.defaults.is_empty() }
-}
-
-/// The routes of `kept` that no other program added: new ones, and those of other attachments.
-fn recorded_routes(pod: &Pod, kept: &[Route], others: &BTreeMap<String, TableRecord>) -> Vec<Saved> {
-    let there = |saved: &Saved| pod.routes.iter().any(|there| route::same_entry(there, &saved.route));
-    let recorded = |saved: &Saved| {
-        others
-            .values()
-            .flat_map(|record| &record.routes)
-            .any(|other| route::same_entry(&other.route, &saved.route))
-    };
-    kept.iter().map(|route| Saved::of(route, pod)).filter(|saved| !there(saved) || recorded(saved)).collect()
 }
 
 fn pod_sysctls(pod: &Pod, changed: &[Changed]) -> Vec<Step> {
