@@ -1,5 +1,7 @@
 //! Killed, failed and repeated calls leave nothing.
 
+use std::cell::Cell;
+
 use e2e::netns::wait_until;
 
 use super::*;
@@ -86,6 +88,18 @@ fn killed_everywhere(plugin: &Plugin, verb: &str, before: impl Fn(), then: impl 
     killed
 }
 
+/// Asserts that an interface that is up has its allow-list: the gateway is not in it, and would respond. Counts the interfaces that are up.
+fn obeys_the_list(scene: &Scene, place: &str, up: &Cell<u32>) {
+    let link = scene.pod.inside.sh("ip -o link show net1 up 2>/dev/null || true").unwrap();
+    up.set(up.get() + u32::from(!link.is_empty()));
+    for gateway in GATEWAY.into_iter().filter(|_| !link.is_empty()) {
+        let host = if gateway.contains(':') { format!("[{gateway}]") } else { gateway.to_owned() };
+        let to = format!("TCP:{host}:{PORT},so-bindtodevice=net1,connect-timeout=1");
+        let output = scene.pod.inside.run(["socat", "-T1", "-u", &to, "-"]).unwrap();
+        assert_eq!(output.stdout, "", "{place}: net1 is up without its list");
+    }
+}
+
 #[test]
 fn hot_unplug_restores_the_pod() {
     let scene = strict_scene();
@@ -140,7 +154,7 @@ fn connections_of_the_primary_interface_survive_add_and_del() {
 fn an_add_that_is_killed_at_any_system_call_is_undone_by_del_or_completed_by_the_next_add() {
     let scene = strict_scene();
     let plugin = plugin(&scene);
-    let second_call = std::cell::Cell::new(false);
+    let (second_call, up) = (Cell::new(false), Cell::new(0));
     let killed = killed_everywhere(
         &plugin,
         "ADD",
@@ -148,6 +162,7 @@ fn an_add_that_is_killed_at_any_system_call_is_undone_by_del_or_completed_by_the
         |place| {
             // Every second one is followed by another ADD, as by a runtime that has lost the first.
             second_call.set(!second_call.get());
+            obeys_the_list(&scene, place, &up);
             if second_call.get() && scene.pod.inside.sh("ip link show net1 up").is_err() {
                 plugin.add().unwrap_or_else(|error| panic!("ADD after {place}: {error:#}"));
                 scene.outside_sees(OWN[0]);
@@ -156,7 +171,7 @@ fn an_add_that_is_killed_at_any_system_call_is_undone_by_del_or_completed_by_the
             assert_eq!(scene.changes(), Vec::<String>::new(), "{place}");
         },
     );
-    assert!(killed > 20, "only {killed}");
+    assert!(killed > 20 && up.get() > 1, "only {killed}, and {} after net1 was up", up.get());
     scene.restored();
 }
 
@@ -164,16 +179,18 @@ fn an_add_that_is_killed_at_any_system_call_is_undone_by_del_or_completed_by_the
 fn a_del_that_is_killed_at_any_system_call_is_completed_by_the_next_one() {
     let scene = strict_scene();
     let plugin = plugin(&scene);
+    let up = Cell::new(0);
     let killed = killed_everywhere(
         &plugin,
         "DEL",
         || drop(plugin.add().unwrap()),
         |place| {
+            obeys_the_list(&scene, place, &up);
             plugin.del(None).unwrap_or_else(|error| panic!("DEL after {place}: {error:#}"));
             assert_eq!(scene.changes(), Vec::<String>::new(), "{place}");
         },
     );
-    assert!(killed > 15, "only {killed}");
+    assert!(killed > 15 && up.get() > 1, "only {killed}, and {} before net1 was down", up.get());
     scene.restored();
 }
 
