@@ -32,6 +32,8 @@ const PODS: usize = 10;
 const CROWD: usize = 8;
 /// Whole crowds.
 const CROWD_CALLS: usize = 13 * CROWD;
+/// Attachments of other pods on a full node: as many as a kubelet with a raised limit runs pods.
+const FULL: usize = 250;
 /// Of a plugin that waits for duplicate address detection: one or two seconds each.
 const SLOW_CALLS: usize = 5;
 /// Discarded chunks for each that counts, after which the bench fails.
@@ -44,6 +46,16 @@ ADD) exec ip link add link UPLINK name "$CNI_IFNAME" netns "$CNI_NETNS" type mac
 DEL) exec nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME" ;;
 esac
 "#;
+
+/// Calls the plugin `$1` with the configuration `$2` (NUMBER is the pod's) for `$3` pods without a primary interface. Before ADD it makes their
+/// namespaces, after DEL it removes them.
+const OTHERS_PODS: &str = r#"
+for number in $(seq "$3"); do
+  netns=/run/netns/other$number
+  if [ "$CNI_COMMAND" = ADD ]; then touch "$netns"; unshare --net="$netns" true; fi
+  CNI_CONTAINERID=other$number CNI_NETNS=$netns CNI_IFNAME=net1 "$1" <<<"${2/NUMBER/$(printf %x "$number")}" >/dev/null
+  if [ "$CNI_COMMAND" = DEL ]; then umount "$netns"; rm "$netns"; fi
+done"#;
 
 /// A program with a configuration for each pod, and what was measured of it.
 struct Subject<'a> {
@@ -101,6 +113,7 @@ pub(crate) fn measure(program: &Path) -> Result<String> {
         subject("macvlan + static, IPv6", peer, &peers_v6, SLOW_CALLS),
         subject("the kernel alone: a macvlan created and deleted by `ip`", bare, &peers, CALLS),
     ];
+    let mut full = [subject(table::OURS_FULL, ours, &plain, CALLS)];
     let mut crowds = [
         subject(table::OURS_CROWD, ours, &plain, CROWD_CALLS),
         subject("macvlan + static, 8 at once", peer, &peers, CROWD_CALLS),
@@ -119,11 +132,14 @@ pub(crate) fn measure(program: &Path) -> Result<String> {
     });
     let memory = memory.collect::<Result<Vec<_>>>()?;
     lab.alternate(&mut one_by_one, Work::OneByOne)?;
+    lab.others("ADD", ours)?;
+    lab.alternate(&mut full, Work::OneByOne)?;
+    lab.others("DEL", ours)?;
     lab.alternate(&mut crowds, Work::AtOnce)?;
     lab.alternate(&mut versions, Work::Version)?;
     lab.ensure_unchanged()?;
 
-    let all = one_by_one.iter().chain(&crowds).chain(&versions);
+    let all = one_by_one.iter().chain(&full).chain(&crowds).chain(&versions);
     let mut rows: Vec<Row> = all.map(|subject| Row::of(subject.title, &subject.chunks)).collect();
     for row in &mut rows {
         row.memory = memory.iter().find(|(title, _)| *title == row.title).and_then(|(_, memory)| *memory);
@@ -180,6 +196,31 @@ impl Lab {
         let pods = (0..PODS).map(|number| env.pod(&format!("pod{number}"))).collect::<Result<Vec<_>>>()?;
         let before = pods.iter().map(|pod| pod.inside.network_state()).collect::<Result<_>>()?;
         Ok(Self { env, pods, before, kept: 0.into(), discarded: 0.into() })
+    }
+
+    /// ADD or DEL of the attachments of many other pods.
+    fn others(&self, verb: &str, program: &Path) -> Result<()> {
+        let config = json!({"cniVersion": "1.0.0", "name": "egress", "type": "egress-router", "interfaceArgs": {"master": UPLINK},
+            "ip": {"addresses": ["2001:db8:50::1:NUMBER/64"], "gateway": GATEWAY[1]}});
+        let (config, number) = (config.to_string(), FULL.to_string());
+        let verb = format!("CNI_COMMAND={verb}");
+        let program = program.to_string_lossy();
+        let command = [
+            "env",
+            &verb,
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            OTHERS_PODS,
+            "others",
+            &program,
+            &config,
+            &number,
+        ];
+        let output = self.env.node.run_as_runtime(command, "")?;
+        ensure!(output.success(), "{verb} of {FULL} other pods: {}", output.text().trim());
+        Ok(())
     }
 
     /// A chunk of each subject, until all have as many calls as they need.

@@ -8,6 +8,7 @@ use super::driver::{Chunk, Taken};
 pub(super) const OURS: &str = "**egress-router**, master and gateway named";
 pub(super) const OURS_WHOLE: &str = "egress-router, with a list and two redirects";
 pub(super) const OURS_V6: &str = "egress-router, IPv6";
+pub(super) const OURS_FULL: &str = "egress-router, 250 attachments on the node";
 pub(super) const OURS_CROWD: &str = "egress-router, 8 at once";
 pub(super) const OURS_VERSION: &str = "egress-router, VERSION";
 pub(super) const PEER: &str = "macvlan + static (Debian)";
@@ -65,6 +66,7 @@ pub(super) fn table(rows: &[Row], size: u64) -> String {
         at_most("Program file", 2.5, size, "MB"),
         at_most("DEL, median", 20.0, del, "ms"),
         at_most("ADD of IPv6, median", 2.0, add(OURS_V6), "ms"),
+        at_most("ADD with 250 attachments on the node, median", 1.5, add(OURS_FULL), "ms"),
         at_most("ADD, 8 at once, median", 5.0, add(OURS_CROWD), "ms"),
         at_most("VERSION, median", 0.3, add(OURS_VERSION), "ms"),
     ];
