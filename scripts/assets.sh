@@ -8,6 +8,7 @@
 # assets.sh monitoring: the same for the resource definitions of prometheus-operator.
 # assets.sh collector: the same for an OpenTelemetry collector.
 # assets.sh cni: the same for what calls CNI plugins: cnitool, and libcni, a small program around the library of that name.
+# assets.sh multus: the same for Multus' plugin, which calls those of a pod's networks.
 # assets.sh providers: the same for what ties a cluster to OpenStack: openstack-cloud-controller-manager, cinder-csi-plugin,
 # csi-provisioner, csi-snapshotter, csi-attacher, snapshot-controller, and the resource definitions of snapshots.
 # assets.sh ironcore: the same for the API servers and controllers of ironcore and ironcore-net, and the Go apinetlet.
@@ -24,6 +25,7 @@ readonly ASSETS=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}
 readonly RECIPE=1 # Counts up when the way of building below changes what is built.
 readonly CLUSTER=(node containerd cni coredns kit) # Pins of a cluster's nodes.
 readonly OPERATOR=github.com/prometheus-operator/prometheus-operator
+readonly MULTUS=gopkg.in/k8snetworkplumbingwg/multus-cni.v4
 readonly HEARTBEAT=20
 
 say() { printf 'assets: %s\n' "$*" >&2; }
@@ -50,6 +52,8 @@ folder_of() { # WHAT: the name holds all that decides what is in it
     echo "$ASSETS/collector-$(key_of "$PINS"/otelcol/{go.{mod,sum},main.go})"
   elif [[ $1 == cni ]]; then
     echo "$ASSETS/cni-$(version libcni github.com/containernetworking/cni)-$(key_of "$PINS"/libcni/{go.{mod,sum},main.go})"
+  elif [[ $1 == multus ]]; then
+    echo "$ASSETS/multus-$(version multus $MULTUS)-$(key_of "$PINS"/multus/go.{mod,sum})"
   elif [[ $1 == ironcore ]]; then
     echo "$ASSETS/ironcore-$(version ironcore github.com/ironcore-dev/ironcore)-$(
       key_of "$PINS"/{ironcore,ironcore-net}/go.{mod,sum})"
@@ -172,6 +176,7 @@ build_all() { # WHAT FOLDER
     monitoring) build_monitoring "$new" ;;
     collector) build otelcol . "$new/otelcol" ;;
     cni) build_cni "$new" ;;
+    multus) build multus $MULTUS/cmd/multus "$new/multus" ;;
     providers) build_providers "$new" ;;
     ironcore) build_ironcore "$new" ;;
     *) build_control_plane "$1" "$new" ;;
@@ -186,13 +191,13 @@ if [[ ${1-} == --print ]]; then
   shift
 fi
 if [[ ${1-} == --clean ]]; then
-  for folder in "$ASSETS"/{kubernetes,kubectl,cluster,monitoring,collector,cni,providers,ironcore,openstack,hcloud-python,moto,cargo-deny}-*; do
+  for folder in "$ASSETS"/{kubernetes,kubectl,cluster,monitoring,collector,cni,multus,providers,ironcore,openstack,hcloud-python,moto,cargo-deny}-*; do
     [[ ! -d $folder ]] || { say "deleting $folder"; rm -rf "$folder"; }
   done
   exit 0
 fi
 [[ $# -le 1 && ${1-} != -* ]] ||
-  die "usage: assets.sh --clean | [--print] [KUBERNETES | kubectl | cluster | monitoring | collector | cni | providers | ironcore]"
+  die "usage: assets.sh --clean | [--print] [KUBERNETES | kubectl | cluster | monitoring | collector | cni | multus | providers | ironcore]"
 
 if [[ ${1-} == cluster ]]; then
   what=cluster title="what a cluster's nodes run"
@@ -204,6 +209,8 @@ elif [[ ${1-} == collector ]]; then
   what=collector title="an OpenTelemetry collector"
 elif [[ ${1-} == cni ]]; then
   what=cni title="what calls CNI plugins"
+elif [[ ${1-} == multus ]]; then
+  what=multus title="Multus' plugin"
 elif [[ ${1-} == providers ]]; then
   what=providers title="what ties a cluster to OpenStack"
 elif [[ ${1-} == ironcore ]]; then

@@ -66,6 +66,8 @@ pin prometheus-operator github.com/prometheus-operator/prometheus-operator@v0.85
 
 # Callers of CNI plugins: cnitool, and main.go, which uses the library of the runtimes and Multus.
 pin libcni github.com/containernetworking/cni@v1.3.0 /cnitool
+# The plugin that a runtime calls for a pod with several networks.
+pin multus gopkg.in/k8snetworkplumbingwg/multus-cni.v4@v4.2.3 /cmd/multus
 
 # Both sides of apinetlet: the API servers and controllers of ironcore and of ironcore-net, and the Go apinetlet. v0.3.0 is the newest
 # version of ironcore-net that the module proxy serves.

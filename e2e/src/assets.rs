@@ -52,6 +52,14 @@ pub fn cni() -> Result<PathBuf> {
     built("cni")
 }
 
+/// Multus' plugin. Built as [`cluster`] is.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn multus() -> Result<PathBuf> {
+    Ok(built("multus")?.join("multus"))
+}
+
 /// The folder of OpenStack's drivers: `openstack-cloud-controller-manager`, `cinder-csi-plugin`, `csi-provisioner`,
 /// `csi-snapshotter`, `csi-attacher`, `snapshot-controller`, and the resource definitions `volumesnapshotclasses.yaml`,
 /// `volumesnapshotcontents.yaml`, `volumesnapshots.yaml`. Built as [`cluster`] is.

@@ -4,6 +4,7 @@
 //! Needs root.
 
 mod env;
+mod multus;
 
 use std::time::Instant;
 
@@ -20,6 +21,15 @@ async fn pods_leave_with_their_own_addresses_on_any_node() {
     by_name(&env, &server).await;
     from_a_config_map(&env).await;
     env.nothing_is_left().await;
+}
+
+#[tokio::test]
+#[ignore = "full: real nodes"]
+async fn multus_attaches_two_networks_to_a_pod() {
+    let env = TestEnv::start().await;
+    env.install().await;
+    multus::install(&env).await;
+    multus::two_networks(&env).await;
 }
 
 /// `podIP`: the address belongs to the pod's name, on any node.

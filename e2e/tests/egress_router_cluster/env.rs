@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 /// Deadline, sufficient on a machine that is ten times slower.
 const TIMEOUT: Duration = Duration::from_secs(240);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-const BUSYBOX: &str = "perimeter.dev/busybox:1";
+pub const BUSYBOX: &str = "perimeter.dev/busybox:1";
 /// The folder of attachments' records on a node.
 const RECORDS: &str = "find /run/egress-router /var/lib/cni/egress-router -name '*.json' 2>/dev/null || :";
 /// A CGI script that returns the client's address.
-const SERVE: &str = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho; echo $REMOTE_ADDR\\n' >/www/cgi-bin/seen; \
+pub const SERVE: &str = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho; echo $REMOTE_ADDR\\n' >/www/cgi-bin/seen; \
     chmod +x /www/cgi-bin/seen; exec httpd -f -p 80 -h /www";
 
 pub struct TestEnv {
@@ -86,6 +86,11 @@ impl TestEnv {
         for (class, source) in [("egress", by_name), ("egress-config", from_map)] {
             self.runtime_class(class, &source).await;
         }
+        self.restart_runtimes().await;
+    }
+
+    /// Restarts containerd on each node, which then reads its configuration.
+    pub async fn restart_runtimes(&self) {
         for node in self.cluster.nodes() {
             // Its shims and pods keep running; process 1 restarts it.
             node.exec(&["bash", "-c", "kill $(pidof containerd)"]).await.unwrap();
@@ -99,19 +104,27 @@ impl TestEnv {
 
     /// Creates a RuntimeClass with the node's network list, followed by the plugin.
     async fn runtime_class(&self, class: &str, source: &Value) {
-        for node in self.cluster.nodes() {
-            let folder = format!("/etc/cni/{class}.d");
-            let own = node.exec(&["cat", "/etc/cni/net.d/10-pods.conflist"]).await.unwrap();
-            let mut list: Value = serde_json::from_str(&own).unwrap();
+        let chained = |mut list: Value| {
             let mut plugin = source.clone();
             plugin["type"] = json!("egress-router");
             list["plugins"].as_array_mut().unwrap().insert(1, plugin);
+            list
+        };
+        self.runtime(class, &format!("10-{class}.conflist"), chained).await;
+    }
+
+    /// Creates a RuntimeClass whose pods have the network configuration that `network` makes of the node's own list, in a file of this name.
+    pub async fn runtime(&self, class: &str, file: &str, network: impl Fn(Value) -> Value) {
+        for node in self.cluster.nodes() {
+            let folder = format!("/etc/cni/{class}.d");
+            let own = node.exec(&["cat", "/etc/cni/net.d/10-pods.conflist"]).await.unwrap();
+            let network = network(serde_json::from_str(&own).unwrap());
             let runtime = format!(
                 "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.{class}]\n\
                  runtime_type = \"io.containerd.runc.v2\"\ncni_conf_dir = \"{folder}\"\ncni_max_conf_num = 1\n"
             );
             let script = format!(
-                "mkdir -p {folder}; cat >{folder}/10-{class}.conflist <<'END'\n{list}\nEND\n\
+                "mkdir -p {folder}; cat >{folder}/{file} <<'END'\n{network}\nEND\n\
                  cat >>/etc/containerd/config.toml <<'END'\n{runtime}END\n"
             );
             node.exec(&["bash", "-euc", &script]).await.unwrap();
@@ -126,7 +139,7 @@ impl TestEnv {
         self.cluster.kubectl(arguments).await.unwrap()
     }
 
-    async fn apply(&self, object: &Value) {
+    pub async fn apply(&self, object: &Value) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), object.to_string()).unwrap();
         self.kubectl(&["apply", "-f", &file.path().to_string_lossy()]).await;
