@@ -189,7 +189,7 @@ fn orphaned_elastic_ips_are_released_by_one_call_and_do_not_delay_other_adds() {
         fs::write(&orphaned, record.to_string()).unwrap();
         cloud.ec2.lock().unwrap().interfaces.get_mut("eni-a").unwrap().addresses.push(private);
 
-        let other_call = File::open(RECORDS).unwrap();
+        let other_call = File::open(&orphaned).unwrap();
         other_call.lock().unwrap();
         cloud.env.succeed("ADD", &network());
         assert!(orphaned.exists() && cloud.secondary().contains(&private), "that is the other call's to do");
