@@ -3,7 +3,7 @@
 //!
 //! keepalived has to be root on its node, and is the Debian package of this name.
 
-mod lab;
+pub mod lab;
 mod standin;
 
 use std::time::{Duration, UNIX_EPOCH};

@@ -8,6 +8,7 @@ mod apinetlet_manifests;
 mod cgw_cluster;
 mod cgw_controller;
 mod cgw_keeper;
+mod cgw_roles;
 mod cluster;
 mod common_apply;
 mod common_cluster;
