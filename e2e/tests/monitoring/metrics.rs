@@ -8,20 +8,19 @@ use super::component::Component;
 use super::promql;
 use super::scrape::{self, TARGET};
 use super::{CONTROLLERS, promtool};
+use crate::cgw_roles::story;
 
-/// Every metric and label that the controller's rules and dashboard name is there; and every metric of its own is named.
-fn all_there(controller: &'static str, series: &[scrape::Series]) {
+/// Every metric and label that the controller's rules and dashboard name is there; and every metric of its own is named. `jobs`: those of
+/// its PodMonitors.
+fn all_there(controller: &'static str, jobs: &[&str], series: &[scrape::Series]) {
     let mut named = BTreeSet::new();
     for (place, expression) in Component::of(controller).expressions() {
         let names = promql::names(&expression);
         assert!(!names.selected.is_empty(), "{place} asks for nothing: {expression}");
         let mut labels: BTreeSet<&str> = TARGET.into();
         for (metric, selected) in &names.selected {
-            assert_eq!(
-                selected.get("job").map(String::as_str),
-                Some(controller),
-                "{place}: {metric} of anybody"
-            );
+            let job = selected.get("job").map(String::as_str);
+            assert!(job.is_some_and(|job| jobs.contains(&job)), "{place}: {metric} of any job");
             let fits = |one: &&scrape::Series| {
                 one.name == *metric
                     && selected.iter().all(|(key, value)| {
@@ -40,8 +39,9 @@ fn all_there(controller: &'static str, series: &[scrape::Series]) {
             );
         }
     }
-    let prefix = format!("{controller}_");
-    let own = series.iter().map(|one| one.name.as_str()).filter(|name| name.starts_with(&prefix));
+    let prefixes: Vec<String> = jobs.iter().map(|job| format!("{}_", job.replace('-', "_"))).collect();
+    let is_own = |name: &&str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let own = series.iter().map(|one| one.name.as_str()).filter(is_own);
     let forgotten: BTreeSet<&str> = own
         .filter(|name| !name.ends_with("_build_info"))
         .filter(|name| {
@@ -55,17 +55,40 @@ fn all_there(controller: &'static str, series: &[scrape::Series]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_metric_and_label_of_natgw_s_rules_and_dashboard_is_there() {
-    all_there("natgw", &scrape::natgw().await.series("natgw"));
+    all_there("natgw", &["natgw"], &scrape::natgw().await.series("natgw"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_metric_and_label_of_routegc_s_rules_and_dashboard_is_there() {
-    all_there("routegc", &scrape::routegc().await.series("routegc"));
+    all_there("routegc", &["routegc"], &scrape::routegc().await.series("routegc"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_metric_and_label_of_apinetlet_s_rules_and_dashboard_is_there() {
-    all_there("apinetlet", &scrape::apinetlet().await.series("apinetlet"));
+    all_there("apinetlet", &["apinetlet"], &scrape::apinetlet().await.series("apinetlet"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_and_label_of_cgw_controller_s_rules_and_dashboard_is_there() {
+    all_there("cgw-controller", &["cgw-controller", "cgw-keeper", "cgw-agent"], &scrape::cgw().await);
+}
+
+/// The table of metrics has each metric of the three roles, and no other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_of_cgw_controller_has_every_metric() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cgw-controller.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let section = page.split("\n## Metrics\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(['`', '{']).next());
+    let described: BTreeSet<&str> = rows.collect();
+    let texts = story::recording().await.metrics.values();
+    let types = texts.flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("# TYPE "));
+    let is_own = |name: &&str| {
+        ["cgw_controller_", "cgw_keeper_", "cgw_agent_"].iter().any(|prefix| name.starts_with(prefix))
+    };
+    let own = types.filter_map(|line| line.split(' ').next()).filter(is_own);
+    let own: BTreeSet<&str> = own.filter(|name| !name.ends_with("_build_info")).collect();
+    assert_eq!(described, own);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,6 +97,9 @@ async fn promtool_accepts_the_metrics() {
         for text in [&scrape.leader, &scrape.standby] {
             promtool(&["check", "metrics"], text);
         }
+    }
+    for text in story::recording().await.metrics.values() {
+        promtool(&["check", "metrics"], text);
     }
 }
 

@@ -53,17 +53,27 @@ fn every_alert_has_its_runbook_and_every_runbook_its_alert() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_metric_that_a_runbook_names_is_there() {
-    let series = scrape::natgw().await.series("natgw");
+    let mut series = scrape::natgw().await.series("natgw");
+    series.extend(scrape::cgw().await);
     let known: BTreeSet<&str> = series.iter().map(|one| one.name.as_str()).collect();
-    let prefixes =
-        ["natgw_", "perimeter_", "cloud_", "controller_runtime_", "leader_election_", "rest_client_"];
+    let prefixes = [
+        "natgw_",
+        "cgw_controller_",
+        "cgw_keeper_",
+        "cgw_agent_",
+        "perimeter_",
+        "cloud_",
+        "controller_runtime_",
+        "leader_election_",
+        "rest_client_",
+    ];
     let mut seen = 0;
     for entry in std::fs::read_dir(FOLDER).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let text = read(&name);
         for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
             if prefixes.iter().any(|prefix| word.starts_with(prefix)) {
-                assert!(known.contains(word), "{name}: natgw has no metric {word}");
+                assert!(known.contains(word), "{name}: there is no metric {word}");
                 seen += 1;
             }
         }

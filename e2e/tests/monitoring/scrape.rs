@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::apinetlet::environment as apinetlet_environment;
+use crate::cgw_roles::story;
 
 /// The responses of `/metrics`.
 pub struct Scrape {
@@ -122,27 +123,49 @@ async fn scrape_apinetlet() -> Scrape {
     of_both(&leader, &standby).await
 }
 
+/// All series of cgw-controller's roles, with the labels that its PodMonitors give to them.
+pub async fn cgw() -> Vec<Series> {
+    let mut all = Vec::new();
+    for (role, text) in &story::recording().await.metrics {
+        let job = format!("cgw-{role}");
+        let mut target = target(&job, "g0");
+        target.insert("namespace".to_owned(), "cgw-controller".to_owned());
+        target.insert("node".to_owned(), "g0".to_owned());
+        if *role == "keeper" {
+            target.insert("cgw_controller_perimeter_dev_virtual_router".to_owned(), "51".to_owned());
+        }
+        all.extend(series(text, &target));
+    }
+    all
+}
+
+fn target(controller: &str, pod: &str) -> BTreeMap<String, String> {
+    TARGET
+        .iter()
+        .map(|label| match *label {
+            "job" | "namespace" | "container" => (*label, controller),
+            "endpoint" => (*label, "admin"),
+            _ => (*label, pod),
+        })
+        .map(|(label, value)| (label.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// Those of one response, and Prometheus' own `up`.
+fn series(text: &str, target: &BTreeMap<String, String>) -> Vec<Series> {
+    let mut all = vec![Series { name: "up".into(), labels: target.clone(), value: 1.0 }];
+    for (name, labels, value) in Samples::parse(text).unwrap().iter() {
+        let mut labels = labels.clone();
+        labels.extend(target.clone());
+        all.push(Series { name: name.to_owned(), labels, value });
+    }
+    all
+}
+
 impl Scrape {
     /// All series of both replicas, pods `leader` and `standby`, and Prometheus' own `up`.
     pub fn series(&self, controller: &str) -> Vec<Series> {
-        let mut all = Vec::new();
-        for (pod, text) in [("leader", &self.leader), ("standby", &self.standby)] {
-            let target: BTreeMap<String, String> = TARGET
-                .iter()
-                .map(|label| match *label {
-                    "job" | "namespace" | "container" => (*label, controller),
-                    "endpoint" => (*label, "admin"),
-                    _ => (*label, pod),
-                })
-                .map(|(label, value)| (label.to_owned(), value.to_owned()))
-                .collect();
-            all.push(Series { name: "up".into(), labels: target.clone(), value: 1.0 });
-            for (name, labels, value) in Samples::parse(text).unwrap().iter() {
-                let mut labels = labels.clone();
-                labels.extend(target.clone());
-                all.push(Series { name: name.to_owned(), labels, value });
-            }
-        }
-        all
+        let replicas = [("leader", &self.leader), ("standby", &self.standby)];
+        replicas.iter().flat_map(|(pod, text)| series(text, &target(controller, pod))).collect()
     }
 }
