@@ -6,5 +6,6 @@ mod crashes;
 mod env;
 mod faults;
 mod gateways;
+mod lost;
 mod openapi;
 mod requests;

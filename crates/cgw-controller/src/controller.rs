@@ -9,6 +9,7 @@
 //!   stores    records, keepers and status servers: annotations of three Services
 //!   services  tenants' Services: cache, patches
 //!   masters   status servers of the keepers
+//!   lost      unregisters keepers that do not run any more
 //! ```
 //!
 //! Every replica is active, and there is no leader: each write has a precondition.
@@ -17,6 +18,7 @@ pub mod args;
 mod bindings;
 mod error;
 mod http;
+mod lost;
 mod masters;
 mod metrics;
 mod notify;
@@ -41,6 +43,7 @@ use kube::Api;
 
 use self::bindings::Bindings;
 use self::http::Http;
+use self::lost::Collector;
 use self::masters::Poller;
 use self::metrics::Metrics;
 use self::resync::{Key, Resync};
@@ -90,7 +93,8 @@ async fn run(runtime: Runtime, args: args::Args) -> anyhow::Result<()> {
 
     let queue = Arc::new(OnceLock::new());
     let times = (flags.resync_interval, flags.repair_delay);
-    let resync = Resync::new(Arc::clone(&bindings), metrics.clone(), times, Arc::clone(&queue));
+    let lost = Collector::new(flags.lost_keeper_timeout, args.keeper_account(&runtime.namespace));
+    let resync = Resync::new(Arc::clone(&bindings), metrics.clone(), times, Arc::clone(&queue), lost);
     let controller =
         Controller::new(&runtime, RESYNC, resync).max_concurrent_reconciles(MAX_CONCURRENT_RECONCILES);
     let mapped = Arc::clone(&bindings);

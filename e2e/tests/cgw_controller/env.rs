@@ -198,7 +198,8 @@ impl TestEnv {
         env.grant("controller", "cgw-controller", json!([
             { "apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch", "patch"] },
             { "apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"] },
-            { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"] },
+            { "apiGroups": [""], "resources": ["namespaces", "nodes"], "verbs": ["get"] },
+            { "apiGroups": [""], "resources": ["pods"], "verbs": ["list"] },
             { "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
             { "apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"] },
             { "apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"] },
@@ -219,7 +220,7 @@ impl TestEnv {
         env
     }
 
-    async fn apply(&self, version: &str, kind: &str, namespace: Option<&str>, name: &str, rest: Value) {
+    pub async fn apply(&self, version: &str, kind: &str, namespace: Option<&str>, name: &str, rest: Value) {
         let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name } });
         object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
         let (group, version) = version.split_once('/').unwrap_or(("", version));

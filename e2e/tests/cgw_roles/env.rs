@@ -292,6 +292,7 @@ impl TestEnv {
             ("tls-private-key-file", self.file("tls.key").display().to_string()),
             ("resync-interval", "2s".to_owned()),
             ("repair-delay", "5s".to_owned()),
+            ("lost-keeper-timeout", "1s".to_owned()),
         ];
         self.start_role("controller", &flags).await
     }

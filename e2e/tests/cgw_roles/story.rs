@@ -1,4 +1,4 @@
-//! One life of the roles: registration, bindings, a keepalived that is killed, annotations that no binding admits.
+//! One life of the roles: registration, bindings, a keepalived that is killed, annotations that no binding admits, a keeper that is lost.
 
 use std::collections::BTreeMap;
 
@@ -79,6 +79,7 @@ async fn record() -> Recording {
         stale_annotations(&env).await;
     }
     operator(&env).await;
+    lost_keeper(&env).await;
     // Events are written after what they report.
     let all_used = async || Ok(rights::unused(&env.manifests, &requests(&env)).is_empty().then_some(()));
     // The test of the permissions says which ones are not.
@@ -133,6 +134,18 @@ async fn stale_annotations(env: &TestEnv) {
     .await
     .unwrap();
     wait_metric(env, "agent", problem, |count| count == 0.0).await;
+}
+
+/// The entry of a keeper without a Node and a Pod.
+async fn lost_keeper(env: &TestEnv) {
+    const KEY: &str = "cgw-controller.perimeter.dev/host.10.9.0.9-63051";
+    let entry = json!({ "v": 1, "ip": "10.9.0.9", "port": 63051, "node": "g9", "vrid": 51, "vips": [VIP], "boot": "b" });
+    env.annotate(OWN, "cgw-hosts", json!({ KEY: entry.to_string() })).await;
+    until("the removal of the entry of a lost keeper", async || {
+        Ok((!env.annotations(OWN, "cgw-hosts").await.contains_key(KEY)).then_some(()))
+    })
+    .await
+    .unwrap();
 }
 
 /// The Service has no endpoints, so the API server's proxy reaches no controller. The permissions are checked before.

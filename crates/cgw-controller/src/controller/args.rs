@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::args::duration;
 use common::config::ConfigError;
 
-use super::plan::IpMode;
+use super::plan::{IpMode, ServiceName};
 use crate::args::ProcessArgs;
 use crate::names;
 
@@ -75,6 +75,10 @@ pub struct BindingArgs {
     /// How long a record and annotations must differ before they are repaired; a request that is in progress needs less
     #[arg(long, env = "PERIMETER_REPAIR_DELAY", default_value = "10s", value_name = "DURATION", value_parser = duration::parse)]
     pub repair_delay: Duration,
+    /// How long the status server of a keeper must not respond before its entry is removed; only if the API server proves that the keeper
+    /// does not run: its Node does not exist, or is ready without a Pod of it
+    #[arg(long, env = "PERIMETER_LOST_KEEPER_TIMEOUT", default_value = "5m", value_name = "DURATION", value_parser = duration::parse)]
+    pub lost_keeper_timeout: Duration,
     /// How many Services are patched at a time when a gateway changes
     #[arg(long, env = "PERIMETER_MAX_CONCURRENT_PATCHES", default_value_t = 32, value_name = "NUMBER",
         value_parser = clap::value_parser!(u16).range(1..))]
@@ -100,7 +104,7 @@ impl Args {
     /// # Errors
     /// One line that names the flag.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let BindingArgs { status_timeout, resync_interval, .. } = &self.bindings;
+        let BindingArgs { status_timeout, resync_interval, lost_keeper_timeout, .. } = &self.bindings;
         let name = &self.api.keeper_service_account;
         let parts: Vec<&str> = name.split('/').collect();
         if parts.len() > 2 || parts.iter().any(|part| part.is_empty()) {
@@ -109,7 +113,11 @@ impl Args {
                 "--keeper-service-account {name:?} is not allowed; it has to be {allowed}"
             )));
         }
-        for (flag, value) in [("--status-timeout", status_timeout), ("--resync-interval", resync_interval)] {
+        for (flag, value) in [
+            ("--status-timeout", status_timeout),
+            ("--resync-interval", resync_interval),
+            ("--lost-keeper-timeout", lost_keeper_timeout),
+        ] {
             if value.is_zero() {
                 return Err(ConfigError(format!("{flag} has to be more than 0s")));
             }
@@ -124,11 +132,18 @@ impl Args {
         Ok(())
     }
 
-    /// The user name of the keepers' ServiceAccount.
+    /// The keepers' ServiceAccount, where this program is in `namespace`.
     #[must_use]
-    pub fn keepers(&self, namespace: &str) -> String {
+    pub fn keeper_account(&self, namespace: &str) -> ServiceName {
         let name = &self.api.keeper_service_account;
         let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
+        ServiceName::new(namespace, name)
+    }
+
+    /// Its user name.
+    #[must_use]
+    pub fn keepers(&self, namespace: &str) -> String {
+        let ServiceName { namespace, name } = self.keeper_account(namespace);
         format!("system:serviceaccount:{namespace}:{name}")
     }
 }
@@ -166,6 +181,7 @@ mod tests {
             "--keeper-service-account=a/b/c",
             "--status-timeout=0s",
             "--resync-interval=0s",
+            "--lost-keeper-timeout=0s",
             "--max-concurrent-patches=0",
             "--load-balancer-ip-mode=vip",
             "--hosts-service=",

@@ -296,11 +296,11 @@ impl Bindings {
         let endpoints = self.stores.endpoints(vip, false).await?;
         let mut statuses = self.poller.poll(&endpoints).await;
         // The entry may be older than the keepers.
-        if !statuses.iter().any(|(_, status)| status.is_ok()) {
+        if !statuses.values().any(Result::is_ok) {
             let rebuilt = self.stores.endpoints(vip, true).await?;
             statuses = if rebuilt == endpoints { statuses } else { self.poller.poll(&rebuilt).await };
         }
-        let statuses: Vec<_> = statuses.into_iter().filter_map(|(_, status)| status.ok()).collect();
+        let statuses: Vec<_> = statuses.into_values().filter_map(Result::ok).collect();
         Ok(self.known.polled(vip, before, recorded, &statuses))
     }
 }

@@ -22,10 +22,29 @@ use crate::api::http::KeeperStatus;
 const STATUS_BYTES: usize = 128 * 1024;
 
 /// The response of a status server, or why there is none.
-pub type Status = Result<KeeperStatus, String>;
+pub type Status = Result<KeeperStatus, NoStatus>;
 
-/// The responses by status server.
+/// The statuses of one poll.
 pub type Statuses = HashMap<SocketAddr, Status>;
+
+/// Why a status server has no status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoStatus {
+    /// There is no connection, or no response in time. False: a program responded, though not with the status of this keeper.
+    pub is_silent: bool,
+    /// The cause.
+    pub why: String,
+}
+
+impl NoStatus {
+    fn silent(why: String) -> NoStatus {
+        NoStatus { is_silent: true, why }
+    }
+
+    fn wrong(why: String) -> NoStatus {
+        NoStatus { is_silent: false, why }
+    }
+}
 
 /// Polls status servers. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -50,30 +69,36 @@ impl Poller {
     }
 
     /// The statuses of all of them, polled at once. A server that does not respond in time has none.
-    pub async fn poll(&self, endpoints: &[SocketAddr]) -> Vec<(SocketAddr, Status)> {
+    pub async fn poll(&self, endpoints: &[SocketAddr]) -> Statuses {
         let poll = async |endpoint: SocketAddr| {
             let polled = tokio::time::timeout(self.timeout, self.get(endpoint)).await;
-            let status = polled.unwrap_or_else(|_| Err(format!("no response within {:?}", self.timeout)));
-            if let Err(error) = &status {
-                tracing::debug!(%endpoint, error, "status server does not report its state");
+            let silent = |_| Err(NoStatus::silent(format!("no response within {:?}", self.timeout)));
+            let status = polled.unwrap_or_else(silent);
+            if let Err(NoStatus { why, .. }) = &status {
+                tracing::debug!(%endpoint, why, "status server does not report its state");
             }
             (endpoint, status)
         };
-        join_all(endpoints.iter().map(|endpoint| poll(*endpoint))).await
+        join_all(endpoints.iter().map(|endpoint| poll(*endpoint))).await.into_iter().collect()
     }
 
-    async fn get(&self, endpoint: SocketAddr) -> Result<KeeperStatus, String> {
-        let uri: Uri = format!("http://{endpoint}/status").parse().map_err(|error| format!("{error}"))?;
-        let request = Request::get(uri).body(Empty::new()).map_err(|error| error.to_string())?;
-        let response = self.client.request(request).await.map_err(|error| error_chain(&error))?;
+    async fn get(&self, endpoint: SocketAddr) -> Result<KeeperStatus, NoStatus> {
+        let wrong = |error: &dyn std::fmt::Display| NoStatus::wrong(error.to_string());
+        let uri: Uri = format!("http://{endpoint}/status").parse().map_err(|error| wrong(&error))?;
+        let request = Request::get(uri).body(Empty::new()).map_err(|error| wrong(&error))?;
+        let response = self
+            .client
+            .request(request)
+            .await
+            .map_err(|error| NoStatus { is_silent: error.is_connect(), why: error_chain(&error) })?;
         if response.status() != StatusCode::OK {
-            return Err(format!("status {}", response.status()));
+            return Err(NoStatus::wrong(format!("status {}", response.status())));
         }
         let body = Limited::new(response.into_body(), STATUS_BYTES).collect().await;
-        let body = body.map_err(|error| error.to_string())?.to_bytes();
-        let status: KeeperStatus = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        let body = body.map_err(|error| wrong(&error))?.to_bytes();
+        let status: KeeperStatus = serde_json::from_slice(&body).map_err(|error| wrong(&error))?;
         if status.node_ip != endpoint.ip() {
-            return Err(format!("it reports the node {}", status.node_ip));
+            return Err(NoStatus::wrong(format!("it reports the node {}", status.node_ip)));
         }
         Ok(status)
     }
@@ -189,11 +214,17 @@ mod tests {
         .await;
         let other = server(Some("{}")).await;
         let (silent, silent2) = (server(None).await, server(None).await);
+        let all = [silent, good, silent2, foreign, other];
         let started = std::time::Instant::now();
-        let statuses =
-            Poller::new(Duration::from_millis(500)).poll(&[silent, good, silent2, foreign, other]).await;
+        let statuses = Poller::new(Duration::from_millis(500)).poll(&all).await;
         assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
-        let good: Vec<bool> = statuses.iter().map(|(_, status)| status.is_ok()).collect();
-        assert_eq!(good, [false, true, false, false, false], "{statuses:?}");
+        let is_good = all.map(|endpoint| statuses[&endpoint].is_ok());
+        assert_eq!(is_good, [false, true, false, false, false], "{statuses:?}");
+        let is_silent = |status: &Status| status.as_ref().is_err_and(|error| error.is_silent);
+        let silent = all.map(|endpoint| is_silent(&statuses[&endpoint]));
+        assert_eq!(silent, [true, false, true, false, false], "{statuses:?}");
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+        let statuses = Poller::new(Duration::from_secs(5)).poll(&[closed]).await;
+        assert!(is_silent(&statuses[&closed]), "{statuses:?}");
     }
 }

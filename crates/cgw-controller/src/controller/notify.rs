@@ -109,7 +109,7 @@ impl Bindings {
             .collect();
         endpoints.sort_unstable();
         endpoints.dedup();
-        let statuses = self.poller.poll(&endpoints).await.into_iter().collect();
+        let statuses = self.poller.poll(&endpoints).await;
         all.extend(unconfirmed.into_iter().map(|(vip, before)| {
             let notified = match (self.polled(vip, before, hosts, &statuses), epoch) {
                 (Some(master), _) => Notified::Master(master),

@@ -14,11 +14,12 @@
 //!   annotations. At least one of both sees the other: the bind then undoes its write.
 //!
 //! `bind` and `unbind` have the decision table of requests, `repair` finishes what a crash
-//! left, and `master` decides which gateway carries a VIP.
+//! left, `master` decides which gateway carries a VIP, and `lost` which keepers do not exist any more.
 
 mod action;
 mod bind;
 mod ingress;
+pub mod lost;
 pub mod master;
 pub mod repair;
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::bindings::{Bindings, jitter};
 use super::error::Error;
-use super::masters::Statuses;
+use super::lost::Collector;
 use super::metrics::Metrics;
 use super::plan::{self, Cause, ServiceName, repair};
 use super::service::Service;
@@ -69,6 +69,7 @@ pub struct Resync {
     interval: Duration,
     repair_delay: Duration,
     queue: Arc<OnceLock<Queue<Key>>>,
+    lost: Collector,
     invalid: Mutex<Vec<String>>,
 }
 
@@ -86,8 +87,9 @@ impl Resync {
         metrics: Metrics,
         (interval, repair_delay): (Duration, Duration),
         queue: Arc<OnceLock<Queue<Key>>>,
+        lost: Collector,
     ) -> Resync {
-        Resync { bindings, metrics, interval, repair_delay, queue, invalid: Mutex::default() }
+        Resync { bindings, metrics, interval, repair_delay, queue, lost, invalid: Mutex::default() }
     }
 
     fn enqueue(&self, vips: impl IntoIterator<Item = Vip>) {
@@ -101,11 +103,11 @@ impl Resync {
         let Bindings { stores, poller, .. } = &*self.bindings;
         let hosts = stores.hosts();
         let records = stores.records();
-        let is_used = |host: &&Host| records.binds.keys().any(|vip| host.serves(*vip));
         let vips = || records.binds.keys().copied();
         let before: Vec<_> = vips().map(|vip| (vip, self.bindings.current(vip))).collect();
-        let endpoints: Vec<_> = hosts.hosts.iter().filter(is_used).map(Host::status).collect();
-        let statuses: Statuses = poller.poll(&endpoints).await.into_iter().collect();
+        // Also those of VIPs that are not bound: their keepers may be lost, too.
+        let endpoints: Vec<_> = hosts.hosts.iter().map(Host::status).collect();
+        let statuses = poller.poll(&endpoints).await;
         for (vip, before) in before {
             self.bindings.polled(vip, before, &hosts.hosts, &statuses);
         }
@@ -118,12 +120,12 @@ impl Resync {
         let status = &self.bindings.runtime.status;
         status.set("bindings", format!("{namespaces} namespaces, {services} Services"));
         let responding = statuses.values().filter(|status| status.is_ok()).count();
-        let keepers = hosts.hosts.len();
-        status.set("keepers", format!("{keepers} registered, {responding} of {} responded", endpoints.len()));
+        status.set("keepers", format!("{} registered, {responding} responded", endpoints.len()));
         let invalid: Vec<_> = records.errors.iter().chain(&hosts.errors).map(ToString::to_string).collect();
         self.report_invalid(invalid);
         // Each interval reconciles all VIPs.
         self.enqueue(vips());
+        self.lost.collect(&self.bindings, &hosts.hosts, &statuses).await;
     }
 
     /// Entries of the stores that have no effect.

@@ -219,6 +219,22 @@ impl Stores {
         self.patch(&self.names.binds, patch, what).await
     }
 
+    /// Removes the entry of a keeper, if no entry has changed since `version` was read.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if one has.
+    pub async fn remove_host(&self, host: &Host, version: &str) -> Result<(), Error> {
+        let patch = json!({ "metadata": {
+            "resourceVersion": version,
+            "annotations": { host.key(): null },
+        }});
+        let store = &self.names.hosts;
+        let keeper = host.status();
+        let what =
+            format!("remove the entry of keeper {keeper} from store Service {}/{store}", self.namespace);
+        self.patch(store, patch, what).await
+    }
+
     async fn patch(&self, name: &str, patch: Value, what: String) -> Result<(), Error> {
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let writing = self.cache.writing();
