@@ -35,7 +35,7 @@ pub use self::ingress::{IpMode, Listed, Publication};
 pub use self::master::Master;
 use crate::api::service::Carried;
 use crate::api::stores::{Bind, Owner};
-use crate::api::{Epoch, TunId, Vip};
+use crate::api::{Epoch, ParseError, TunId, Vip};
 
 /// Namespace and name of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +88,8 @@ pub struct Tenant {
     pub vip: Option<Vip>,
     /// All annotations of a bound Service. None also where one is invalid.
     pub carried: Option<Carried>,
+    /// The annotation `tun-id` of a Service that has no annotation `vip`: the number that its owner desires for its binding.
+    pub desired_tun_id: Option<Result<TunId, ParseError>>,
     /// The annotation `epoch`, which stays after an unbind.
     pub epoch: Epoch,
     /// `spec.ports`.

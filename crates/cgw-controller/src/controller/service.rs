@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::plan::{IpMode, Listed, Port, Publication, ServiceName, Tenant};
 use crate::api::service::Carried;
-use crate::names::{EPOCH, LOAD_BALANCER_CLASS};
+use crate::names::{EPOCH, LOAD_BALANCER_CLASS, TUN_ID, VIP};
 
 /// Each annotation that is read begins with this; other annotations are not kept.
 const PREFIX: &str = "cgw-controller.perimeter.dev/";
@@ -127,6 +127,8 @@ impl Service {
         }
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let annotations = self.annotations();
+        // Beside a VIP it is the controller's own.
+        let tun_id = annotations.get(TUN_ID).filter(|_| !annotations.contains_key(VIP));
         let publication = self.publication(settings);
         Some(Tenant {
             name: ServiceName { namespace: text(&self.metadata.namespace), name: text(&self.metadata.name) },
@@ -134,6 +136,7 @@ impl Service {
             version: text(&self.metadata.resource_version),
             vip: Carried::vip_of(annotations).ok().flatten(),
             carried: Carried::read(annotations).ok().flatten(),
+            desired_tun_id: tun_id.map(|text| text.parse()),
             epoch: annotations.get(EPOCH).and_then(|text| text.parse().ok()).unwrap_or_default(),
             ports: self.spec.ports.iter().map(ServicePort::port).collect(),
             publication,
@@ -209,6 +212,20 @@ mod tests {
         assert!(tenant.publication.shows(vip, &tenant.listed));
         let ports: Vec<String> = tenant.ports.iter().map(ToString::to_string).collect();
         assert_eq!(ports, ["TCP/80", "UDP/53"]);
+    }
+
+    #[test]
+    fn a_tunnel_id_without_a_vip_is_desired_by_the_owner() {
+        let of = |annotations: Value| {
+            let service = decode(json!({ "metadata": { "name": "a", "annotations": annotations } }));
+            service.tenant(SETTINGS).unwrap().desired_tun_id
+        };
+        let (vip, tun_id) = ("cgw-controller.perimeter.dev/vip", "cgw-controller.perimeter.dev/tun-id");
+        assert_eq!(of(json!({})), None);
+        assert_eq!(of(json!({ vip: "192.168.50.201", tun_id: "0x0000aabb" })), None);
+        let desired = of(json!({ tun_id: "0x0000aabb" }));
+        assert_eq!(desired.map(|id| id.map(|id| id.number())), Some(Ok(0xaabb)));
+        assert!(of(json!({ tun_id: "0" })).is_some_and(|id| id.is_err()));
     }
 
     #[test]

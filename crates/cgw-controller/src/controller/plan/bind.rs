@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{Port, Progress, ServiceName, Snapshot, Tenant, Verdict, Write, carry, named, release};
 use crate::api::stores::{Bind, Owner};
-use crate::api::{TunId, Vip};
+use crate::api::{ParseError, TunId, Vip};
+use crate::names::TUN_ID;
 
 /// Decides a bind.
 pub(super) fn bind(owner: &Owner, progress: &Progress, snapshot: &Snapshot) -> Verdict {
@@ -96,8 +97,9 @@ fn first(owner: &Owner, snapshot: &Snapshot, tenant: Option<&Tenant>) -> Verdict
     {
         return Verdict::new(409, format!("{owner} is bound to VIP {}", other.0));
     }
-    let Some(tun_id) = lowest_free(snapshot.binds.values()) else {
-        return Verdict::new(507, "every number of a binding is in use".to_owned());
+    let tun_id = match number(snapshot, tenant) {
+        Ok(tun_id) => tun_id,
+        Err(verdict) => return verdict,
     };
     let record = Bind { v: Bind::VERSION, owner: owner.clone(), tun_id, unbinding: false };
     let writes = tenant.map(|tenant| carry(&record, snapshot, tenant)).unwrap_or_default();
@@ -106,6 +108,34 @@ fn first(owner: &Owner, snapshot: &Snapshot, tenant: Option<&Tenant>) -> Verdict
         None => Verdict::new(201, format!("VIP {vip} is bound to {owner}")),
     };
     verdict.after([Write::Record { vip, bind: record }]).after(writes)
+}
+
+/// The number of a new binding: the one that the Service's owner desires, or else the lowest one that is free.
+fn number(snapshot: &Snapshot, tenant: Option<&Tenant>) -> Result<TunId, Verdict> {
+    let Some((tenant, tun_id)) = tenant.and_then(|tenant| Some((tenant, desired_number(tenant)?))) else {
+        let full = || Verdict::new(507, "every number of a binding is in use");
+        return lowest_free(snapshot.binds.values()).ok_or_else(full);
+    };
+    let tun_id = tun_id?;
+    match snapshot.binds.iter().find(|(_, bind)| bind.tun_id == tun_id) {
+        Some((vip, _)) => Err(other_number(tenant, tun_id, &format!("it is the number of VIP {vip}"))),
+        None => Ok(tun_id),
+    }
+}
+
+/// The number that the owner of a Service desires.
+fn desired_number(tenant: &Tenant) -> Option<Result<TunId, Verdict>> {
+    let invalid = |error: &ParseError| {
+        Verdict::new(422, format!("the annotation {TUN_ID} of Service {} is invalid: {error}", tenant.name))
+    };
+    Some(tenant.desired_tun_id.as_ref()?.as_ref().copied().map_err(invalid))
+}
+
+fn other_number(tenant: &Tenant, tun_id: TunId, why: &str) -> Verdict {
+    let name = &tenant.name;
+    let message =
+        format!("Service {name} has the annotation {TUN_ID} {tun_id}, but {why}; remove the annotation");
+    Verdict::new(409, message)
 }
 
 /// The smallest number that no record has: the same for each replica that observes the same records.
@@ -132,6 +162,15 @@ fn join(record: &Bind, progress: &Progress, snapshot: &Snapshot, tenant: &Tenant
         // The record that this request wrote must not stay.
         let erase = progress.recorded.map(|_| Write::Erase { vip, bind: record.clone() });
         return verdict.after(erase);
+    }
+    if let Some(tun_id) = desired_number(tenant).filter(|_| progress.recorded.is_none()) {
+        match tun_id {
+            Ok(tun_id) if tun_id == record.tun_id => {}
+            Ok(tun_id) => {
+                return other_number(tenant, tun_id, &format!("VIP {vip} has the number {}", record.tun_id));
+            }
+            Err(verdict) => return verdict,
+        }
     }
     let has_joined = progress.joined || progress.may_have_joined;
     let is_new = tenant.vip != Some(vip) || has_joined;

@@ -45,6 +45,7 @@ pub(super) fn tenant(namespace: &str, name: &str, port: u16) -> Tenant {
         version: "1".to_owned(),
         vip: None,
         carried: None,
+        desired_tun_id: None,
         epoch: Epoch(0),
         ports: BTreeSet::from([Port { protocol: "TCP".to_owned(), port }]),
         publication: Publication::None,
@@ -55,6 +56,7 @@ pub(super) fn tenant(namespace: &str, name: &str, port: u16) -> Tenant {
 pub(super) fn carrying(mut tenant: Tenant, address: &str, number: u32, master: Option<Master>) -> Tenant {
     let (gateway, epoch) = master.map_or((None, Epoch(0)), |master| (Some(master.gateway), master.epoch));
     tenant.vip = Some(vip(address));
+    tenant.desired_tun_id = None;
     tenant.epoch = epoch;
     let tun_id = TunId::new(number).unwrap();
     tenant.carried = Some(Carried { vip: vip(address), tun_id, gateway, epoch });
@@ -253,6 +255,44 @@ fn the_lowest_free_number_is_allocated() {
     assert_eq!(number(&snapshot), 5);
     Arc::make_mut(&mut snapshot.binds).clear();
     assert_eq!(number(&snapshot), 1);
+}
+
+#[test]
+fn the_number_that_a_service_desires_is_its_own_or_the_bind_is_refused() {
+    let desiring = |snapshot: &mut Snapshot, text: &str| {
+        put(snapshot, Tenant { desired_tun_id: Some(text.parse()), ..tenant("x", "a", 80) });
+    };
+    let bind = Request::Bind(service("x", "a"));
+    let mut snapshot = free();
+    desiring(&mut snapshot, "0xaabb");
+    let verdict = plan(&bind, &Progress::default(), &snapshot);
+    let numbers: Vec<u32> = verdict
+        .writes
+        .iter()
+        .map(|write| match write {
+            Write::Record { bind, .. } => bind.tun_id.number(),
+            Write::Carry { carried, .. } => carried.tun_id.number(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!((verdict.reply.code, numbers), (201, vec![0xaabb, 0xaabb]));
+    // A binding of its namespace does not concern the Service.
+    check("namespace", &snapshot, Request::Bind(namespace("x")), 201, &["RecordBinding"]);
+
+    Arc::make_mut(&mut snapshot.binds).insert(vip(OTHER), record(namespace("y"), 0xaabb));
+    let Reply { code, message } = plan(&bind, &Progress::default(), &snapshot).reply;
+    assert!(code == 409 && message.contains("0x0000aabb") && message.contains(OTHER), "{code}: {message}");
+    desiring(&mut snapshot, "aabb");
+    let Reply { code, message } = plan(&bind, &Progress::default(), &snapshot).reply;
+    assert!(code == 422 && message.contains("\"aabb\""), "{code}: {message}");
+
+    let mut shared = with(free(), namespace("x"), &[]);
+    desiring(&mut shared, "0x00000001");
+    check("the number of the binding", &shared, bind.clone(), 200, &["BindService"]);
+    desiring(&mut shared, "0x00000002");
+    check("another number", &shared, bind.clone(), 409, &[]);
+    desiring(&mut shared, "2");
+    check("no number", &shared, bind, 422, &[]);
 }
 
 #[test]

@@ -50,6 +50,7 @@ impl State {
                         assert!(carried.epoch >= service.epoch, "an epoch decreases: {write:?}");
                         service.vip = Some(carried.vip);
                         service.carried = Some(*carried);
+                        service.desired_tun_id = None;
                         service.epoch = carried.epoch;
                     }
                     Write::Release { .. } => (service.vip, service.carried) = (None, None),
