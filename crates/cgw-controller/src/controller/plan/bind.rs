@@ -173,8 +173,8 @@ fn join(record: &Bind, progress: &Progress, snapshot: &Snapshot, tenant: &Tenant
         }
     }
     let has_joined = progress.joined || progress.may_have_joined;
-    let is_new = tenant.vip != Some(vip) || has_joined;
-    if let Some((other, port)) = is_new.then(|| conflict(snapshot, tenant)).flatten() {
+    if let Some((other, port)) = conflict(snapshot, tenant) {
+        // A Service that carried the VIP before keeps it: another request bound it, and its ports may have changed since.
         let undo = if has_joined && tenant.vip == Some(vip) { release(vip, tenant) } else { Vec::new() };
         return same_port(vip, &other, &port).after(undo);
     }

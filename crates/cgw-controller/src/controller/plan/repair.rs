@@ -72,6 +72,9 @@ fn exclusive(record: &Bind, snapshot: &Snapshot, repair: &mut Repair) {
     }
 }
 
+/// A conflict of ports is not repaired. A bind that stopped before it checked the ports leaves the same state as a tenant that changed
+/// `spec.ports` of a bound Service, and unbinding that one would let its pods leave with another address. The agents give the port to the
+/// older Service, both keep the VIP as their source address, and a repetition of the bind is refused.
 fn problem(snapshot: &Snapshot, tenant: &Tenant) -> Option<Problem<Cause>> {
     let vip = snapshot.vip;
     let owner =

@@ -116,6 +116,8 @@ fn of_a_namespace_each_service_may_join() {
     check("N, bind X/s", &none, Request::Bind(service("x", "a")), 200, &["BindService"]);
     check("N, bind X/s once more", &one, Request::Bind(service("x", "a")), 200, &[]);
     check("N, bind X/t", &one, Request::Bind(service("x", "b")), 200, &["BindService"]);
+    let both = with(free(), namespace("x"), &["a", "same"]);
+    check("N, same port, carried", &both, Request::Bind(service("x", "same")), 409, &[]);
     check("N, same port", &one, Request::Bind(service("x", "same")), 409, &[]);
     check("N, bind X", &one, Request::Bind(namespace("x")), 200, &[]);
     check("N, bind Y", &one, Request::Bind(namespace("y")), 409, &[]);
