@@ -136,7 +136,7 @@ images: image-packages ## Container images, with docker, podman or buildah (ENGI
 	@for crate in $(IMAGES); do scripts/images.sh $$crate || exit 1; done
 
 .PHONY: fuzz
-fuzz: ## Search for inputs that break the parsers of egress-router-cni and apinetlet, ten minutes each (SECONDS_EACH=..., TARGETS="...")
+fuzz: ## Search for inputs that break the parsers of egress-router-cni, apinetlet and cgw-controller, ten minutes each (SECONDS_EACH=..., TARGETS="...")
 	@scripts/packages.sh $(BUILD_PACKAGES) g++
 	@scripts/fuzz.sh $(or $(SECONDS_EACH),600) $(TARGETS)
 

@@ -1,0 +1,40 @@
+//! Annotations of the stores and of tenants' Services as any client may write them: a JSON object of texts. Each entry is read or reported, and
+//! one that is read has one key.
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use cgw_controller::api::service::Carried;
+use cgw_controller::api::stores::{self, Bind, Provider};
+use cgw_controller::names::{BIND_PREFIX, HOST_PREFIX, PROVIDER_PREFIX};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|json: &[u8]| {
+    let Ok(annotations) = serde_json::from_slice::<BTreeMap<String, String>>(json) else { return };
+    let entries = |prefix: &str| {
+        annotations.iter().filter(|(key, text)| key.starts_with(prefix) && !text.is_empty()).count()
+    };
+    let (hosts, errors) = stores::hosts(&annotations);
+    assert_eq!(hosts.len() + errors.len(), entries(HOST_PREFIX));
+    for host in hosts {
+        assert!(annotations.contains_key(&host.key()), "{host:?}");
+        let rest = host.key().strip_prefix(HOST_PREFIX).unwrap().to_owned();
+        assert_eq!(stores::status_of_key(&rest), Ok(host.status()));
+    }
+    let (binds, errors) = stores::binds(&annotations);
+    assert_eq!(binds.len() + errors.len(), entries(BIND_PREFIX));
+    for (vip, bind) in binds {
+        assert!(annotations.contains_key(&Bind::key(vip)), "{vip}");
+        let text = serde_json::to_string(&bind).unwrap();
+        assert_eq!(stores::binds(&BTreeMap::from([(Bind::key(vip), text)])).0, BTreeMap::from([(vip, bind)]));
+    }
+    let (providers, errors) = stores::providers(&annotations);
+    assert_eq!(providers.len() + errors.len(), entries(PROVIDER_PREFIX));
+    for vip in providers.into_keys() {
+        assert!(annotations.contains_key(&Provider::key(vip)), "{vip}");
+    }
+    if let Ok(Some(carried)) = Carried::read(&annotations) {
+        let written = carried.annotations().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        assert_eq!(Carried::read(&written), Ok(Some(carried)));
+    }
+});
