@@ -1,5 +1,5 @@
 //! Measures a program and prints tables in Markdown: `bench natgw`, `bench egress-router`, `bench routegc`, `bench deorbiter`,
-//! `bench apinetlet`, `bench work-queue`. Progress goes to standard error.
+//! `bench apinetlet`, `bench cgw`, `bench work-queue`. Progress goes to standard error.
 //!
 //! Everything runs on this machine and is removed afterwards. `make bench` measures what users get: the static release build.
 //! Without the feature `controllers`, only the CNI plugin can be measured, and no controller is compiled.
@@ -7,6 +7,8 @@
 
 #[cfg(feature = "controllers")]
 mod apinetlet;
+#[cfg(feature = "controllers")]
+mod cgw;
 #[cfg(feature = "controllers")]
 mod deorbiter;
 mod egress_router;
@@ -49,11 +51,12 @@ enum Part {
     Plan,
     /// All controllers: start to ready, and idle memory
     Start,
-    /// natgw: from a change of a Node to the route that follows
+    /// natgw: from a change of a Node to the route that follows; cgw: from a promotion to the last Service, and flips of the datapath
     Moves,
     /// All controllers: requests while nothing changes
     Steady,
-    /// natgw: memory with thousands of Nodes; deorbiter: two hundred Deorbits at once; apinetlet: thousands of objects
+    /// natgw: memory with thousands of Nodes; deorbiter: two hundred Deorbits at once; apinetlet: thousands of objects;
+    /// cgw: a thousand bound Services, thousands of pods
     Crowd,
     /// routegc: reconciliations of few and many routes; apinetlet: synchronization and changes, with the Go program too
     Reconcile,
@@ -75,6 +78,8 @@ enum Subject {
     Deorbiter,
     /// The mapping of networking APIs, with the Go program in the same run
     Apinetlet,
+    /// The centralized SNAT gateway: controller, agent and driver vxlan
+    Cgw,
     /// The work queue of the per-key controllers
     WorkQueue,
     /// The part of egress-router's bench that runs in the node's namespaces
@@ -101,6 +106,7 @@ fn measured(args: Args) -> Result<String> {
         Subject::Routegc => &[Part::Start, Part::Reconcile, Part::Steady],
         Subject::Deorbiter => &[Part::Start, Part::Steady, Part::Providers, Part::Crowd, Part::Claims],
         Subject::Apinetlet => &[Part::Start, Part::Reconcile, Part::Crowd],
+        Subject::Cgw => &[Part::Start, Part::Moves, Part::Crowd],
         Subject::EgressRouter | Subject::WorkQueue | Subject::EgressRouterDriver => &[],
     };
     let unknown = args.only.iter().find(|part| !parts.contains(part));
@@ -146,6 +152,7 @@ async fn controller(subject: Subject, bench: &mut Bench) -> Result<()> {
         Subject::Natgw => natgw::measure(bench).await,
         Subject::Routegc => routegc::measure(bench).await,
         Subject::Apinetlet => apinetlet::measure(bench).await,
+        Subject::Cgw => cgw::measure(bench).await,
         _ => deorbiter::measure(bench).await,
     }
 }
