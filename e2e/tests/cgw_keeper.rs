@@ -17,12 +17,11 @@ use lab::{Gateways, VIPS};
 /// From an event to a node without VIPs. The goal is one second; a machine that runs other tests needs more.
 const STRIPPED: Duration = Duration::from_secs(5);
 
+/// Whether the controller has confirmed such a notification of a MASTER.
 fn notified(lab: &Gateways, from: usize, matches: impl Fn(&Value) -> bool) -> bool {
-    lab.standin
-        .notifications()
-        .iter()
-        .skip(from)
-        .any(|notification| notification.confirmed && matches(&notification.body))
+    lab.standin.notifications().iter().skip(from).any(|notification| {
+        notification.confirmed && notification.body["since"].is_number() && matches(&notification.body)
+    })
 }
 
 #[test]
@@ -203,6 +202,40 @@ fn a_cut_link_moves_the_vips() {
     lab.wait_master(0);
     lab.wait_stripped(1, STRIPPED);
     lab.wait_state(1, "FAULT");
+    lab.standin.check();
+}
+
+#[test]
+fn the_one_of_two_masters_that_becomes_backup_has_the_controller_poll() {
+    let mut lab = Gateways::new();
+    lab.start_keeper(0);
+    lab.wait_master(0);
+    lab.start_keeper(1);
+    lab.wait_state(1, "BACKUP");
+    let since = lab.status(0, "/status").unwrap()["since"].clone();
+    // Both reach the controller, and neither one the other.
+    lab.lan().sh("bridge link set dev g0 isolated on; bridge link set dev g1 isolated on").unwrap();
+    lab.wait_master(1);
+    wait_until("the notification", || Ok(notified(&lab, 0, |body| body["node_ip"] == "10.9.0.2"))).unwrap();
+
+    let before = lab.standin.notifications().len();
+    lab.lan().sh("bridge link set dev g0 isolated off; bridge link set dev g1 isolated off").unwrap();
+    lab.wait_state(1, "BACKUP");
+    lab.wait_stripped(1, STRIPPED);
+    wait_until("the notification of the BACKUP", || {
+        Ok(lab.standin.notifications().iter().skip(before).any(|notification| {
+            let Value::Object(body) = &notification.body else { return false };
+            notification.confirmed
+                && !body.contains_key("since")
+                && body["node_ip"] == "10.9.0.2"
+                && body["vips"] == json!(VIPS)
+        }))
+    })
+    .unwrap();
+    // Nothing has changed for the other one.
+    let status = lab.status(0, "/status").unwrap();
+    assert_eq!((&status["state"], &status["since"]), (&json!("MASTER"), &since));
+    assert!(!notified(&lab, before, |body| body["node_ip"] == "10.9.0.1"));
     lab.standin.check();
 }
 

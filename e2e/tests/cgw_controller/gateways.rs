@@ -77,6 +77,16 @@ async fn a_notification_moves_every_service_of_its_vips_and_an_older_one_none() 
     assert_eq!(env.gateway(&x, "s1").await, (FIRST.to_owned(), "400000".to_owned()));
     let metrics = controller.program.get("/metrics").await.unwrap().1;
     assert!(metrics.contains("cgw_controller_master_notify_seconds_count 7"), "{metrics}");
+
+    // The end of a split brain: the newer one of two MASTERs becomes BACKUP, and nothing changes for the older one.
+    env.keepers[1].reports(Some(("MASTER", 500.0)));
+    assert_eq!(post(&second, notify(&[VIP, OTHER], SECOND, Some(500.0))).await.code, 200);
+    assert_eq!(env.gateway(&x, "s0").await, (SECOND.to_owned(), "500000".to_owned()));
+    env.keepers[1].reports(Some(("BACKUP", 600.0)));
+    assert_eq!(post(&second, notify(&[VIP, OTHER], SECOND, None)).await.code, 200);
+    for name in ["alone", "s0"] {
+        assert_eq!(env.gateway(&x, name).await, (FIRST.to_owned(), "500001".to_owned()));
+    }
 }
 
 #[tokio::test]

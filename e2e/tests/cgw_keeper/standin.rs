@@ -154,11 +154,11 @@ impl State {
         let Ok(body) = serde_json::from_slice::<Value>(request.body()) else {
             return self.problem("a notification without JSON");
         };
-        let keys: Vec<&str> =
+        let mut keys: Vec<&str> =
             body.as_object().map(|body| body.keys().map(String::as_str).collect()).unwrap_or_default();
-        if keys != ["node", "node_ip", "since", "tun_mac", "vips", "vrid"]
-            || body["node_ip"] != peer.to_string()
-        {
+        // A BACKUP has none.
+        keys.retain(|key| *key != "since");
+        if keys != ["node", "node_ip", "tun_mac", "vips", "vrid"] || body["node_ip"] != peer.to_string() {
             return self.problem(&format!("a notification from {peer}: {body}"));
         }
         let registered = self.hosts.contains_key(&format!("{PREFIX}{peer}-63051"));

@@ -39,7 +39,7 @@ pub struct MasterNotify {
     /// Name of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// When it became MASTER, in seconds since 1970.
+    /// When it became MASTER, in seconds since 1970. None: the status servers decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<f64>,
 }

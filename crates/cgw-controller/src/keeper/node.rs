@@ -10,13 +10,15 @@ use common::netlink::socket::{Protocol, Socket};
 
 use super::config::Router;
 use super::run_dir::Record;
-use crate::api::address::{TunMac, Vip};
+use crate::api::address::{TunMac, Vip, VipRange};
 
 /// The state of the node that the controller has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// Configured VIPs on the interface of the VIPs.
     pub vips: BTreeSet<Vip>,
+    /// All configured VIPs.
+    pub configured: Vec<VipRange>,
     /// Main address of the node: the configured one while an interface has it, else the first one of the interface.
     pub node_ip: IpAddr,
     /// MAC address of the tunnel interface. None: it does not exist, or has none.
@@ -57,6 +59,7 @@ impl Node {
         let vips = vips.map(|address| address.net.addr()).filter(|address| router.serves(*address));
         Ok(Observed {
             vips: vips.filter_map(|address| Vip::new(address).ok()).collect(),
+            configured: router.vips.clone(),
             node_ip: main_address(router, &addresses, link),
             tun_mac: tunnel.and_then(|link| link.mac).and_then(|mac| TunMac::new(mac).ok()),
         })

@@ -191,6 +191,7 @@ pub fn view(vrrp: Vrrp, observed: &Observed) -> View {
         state: vrrp.state,
         since: vrrp.since,
         vips: observed.vips.clone(),
+        configured: observed.configured.clone(),
         node_ip: observed.node_ip,
         tun_mac: observed.tun_mac,
     }
@@ -264,8 +265,9 @@ async fn notify(
                 let now = sys::monotonic();
                 match (notifier.done(now, attempt, result.is_ok()), result) {
                     (Some(_), Ok(())) => {
-                        let since = open.take().map_or(now, |(_, since)| since);
-                        reporter.notified(now.saturating_sub(since));
+                        if let Some((notification, since)) = open.take() {
+                            reporter.notified(&notification, now.saturating_sub(since));
+                        }
                     }
                     (Some(failures), Err(error)) => {
                         controller.resolver.outdated();

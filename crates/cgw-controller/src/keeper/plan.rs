@@ -2,9 +2,11 @@
 //!
 //! * A notification is due while this node is MASTER and the controller has not confirmed exactly the current state: after a
 //!   promotion, after a start of the keeper, and when the VIPs, the node's address or the tunnel's MAC address have changed.
+//! * One more is due when a node that was MASTER is BACKUP. If two nodes were MASTER, the controller has recorded the newer one, and the
+//!   one that remains may be the older one: nothing changes there, and it notifies nothing.
 //! * At most one request is in flight. A newer state aborts it: the newest state is the only one that is ever retried.
-//! * Each request makes the earlier confirmation void, since an aborted or failed request may still take effect. The controller
-//!   reads the status server when it is notified, so a late request has the effect of a current one.
+//! * Each request makes the earlier confirmation void, since an aborted or failed request may still take effect. Unless a request has
+//!   a newer MASTER, the controller polls the status servers, so a late request has the effect of a current one.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use common::backoff::Backoff;
 
-use crate::api::address::{TunMac, Vip};
+use crate::api::address::{TunMac, Vip, VipRange};
 use crate::api::http::{MasterNotify, VrrpState};
 
 #[cfg(test)]
@@ -31,6 +33,8 @@ pub struct View {
     pub since: u64,
     /// Configured VIPs on the node's interfaces.
     pub vips: BTreeSet<Vip>,
+    /// All configured VIPs.
+    pub configured: Vec<VipRange>,
     /// Main address of the node.
     pub node_ip: IpAddr,
     /// None: there is no tunnel interface.
@@ -40,14 +44,14 @@ pub struct View {
 /// The content of a notification.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Notification {
-    /// VIPs on the node.
+    /// VIPs on the node. All configured ones, if it is BACKUP.
     pub vips: BTreeSet<Vip>,
     /// Main address of the node.
     pub node_ip: IpAddr,
     /// MAC address of the tunnel interface.
     pub tun_mac: TunMac,
-    /// When the node became MASTER, in milliseconds since 1970.
-    pub since: u64,
+    /// When the node became MASTER, in milliseconds since 1970. None: it is BACKUP now, and the controller polls the status servers.
+    pub since: Option<u64>,
 }
 
 impl View {
@@ -55,7 +59,12 @@ impl View {
     #[must_use]
     pub fn notification(&self) -> Option<Notification> {
         let tun_mac = self.tun_mac.filter(|_| self.state == VrrpState::Master && !self.vips.is_empty())?;
-        Some(Notification { vips: self.vips.clone(), node_ip: self.node_ip, tun_mac, since: self.since })
+        Some(Notification {
+            vips: self.vips.clone(),
+            node_ip: self.node_ip,
+            tun_mac,
+            since: Some(self.since),
+        })
     }
 }
 
@@ -69,7 +78,7 @@ impl Notification {
             tun_mac: self.tun_mac,
             vrid: Some(vrid),
             node: Some(node.to_owned()),
-            since: Some(seconds(self.since)),
+            since: self.since.map(seconds),
         }
     }
 }
@@ -106,6 +115,8 @@ pub struct Notifier {
     in_flight: Option<(Attempt, Notification)>,
     failed: Option<Failed>,
     last: Attempt,
+    /// This node has notified as MASTER, and the controller has not confirmed since then that it is BACKUP.
+    was_master: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -118,8 +129,8 @@ struct Failed {
 impl Notifier {
     /// The next act, when the node has this state.
     pub fn next(&mut self, now: Duration, view: &View) -> Next {
-        let Some(desired) = view.notification() else {
-            *self = Notifier { last: self.last, ..Notifier::default() };
+        let Some(desired) = self.desired(view) else {
+            *self = Notifier { last: self.last, was_master: self.was_master, ..Notifier::default() };
             return Next::Idle;
         };
         if self.in_flight.as_ref().is_some_and(|(_, sent)| *sent == desired) {
@@ -139,11 +150,23 @@ impl Notifier {
         Next::Send(self.last, desired)
     }
 
+    fn desired(&mut self, view: &View) -> Option<Notification> {
+        if let Some(notification) = view.notification() {
+            self.was_master = true;
+            return Some(notification);
+        }
+        let tun_mac = view.tun_mac.filter(|_| self.was_master && view.state == VrrpState::Backup)?;
+        // keepalived removes the VIPs one by one, and may have begun before the node was observed last.
+        let vips = view.configured.iter().flat_map(|range| range.iter()).collect();
+        Some(Notification { vips, node_ip: view.node_ip, tun_mac, since: None })
+    }
+
     /// The controller has confirmed the request, or it failed. Returns the number of failures in a row; None for a request that was
     /// aborted before.
     pub fn done(&mut self, now: Duration, attempt: Attempt, confirmed: bool) -> Option<u32> {
         let (_, notification) = self.in_flight.take_if(|(sent, _)| *sent == attempt)?;
         if confirmed {
+            self.was_master &= notification.since.is_some();
             (self.confirmed, self.failed) = (Some(notification), None);
             return Some(0);
         }

@@ -8,6 +8,7 @@ use common::events::Events;
 use super::act::{Because, Kind, step};
 use super::metrics::KeeperMetrics;
 use super::node::Observed;
+use super::plan::Notification;
 use super::vrrp::{Vrrp, word};
 use crate::api::http::VrrpState;
 
@@ -54,7 +55,7 @@ impl Reporter {
 
     /// The node's state has changed. While keepalived adds VIPs, it changes many times.
     pub fn observed(&self, before: Option<&Observed>, observed: &Observed) {
-        let Observed { vips, node_ip, tun_mac } = observed;
+        let Observed { vips, node_ip, tun_mac, .. } = observed;
         self.metrics.vips(vips.len());
         let tun_mac = tun_mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
         let identity = |observed: &Observed| (observed.node_ip, observed.tun_mac);
@@ -79,10 +80,11 @@ impl Reporter {
     }
 
     /// The controller has confirmed a state, so long after its change.
-    pub fn notified(&self, after: Duration) {
+    pub fn notified(&self, notification: &Notification, after: Duration) {
         self.metrics.notified(after);
         self.status.set("notification", format!("confirmed after {after:?}"));
-        self.done(Kind::NotifyController, Because::GatewayConfirmed);
+        let because = notification.since.map_or(Because::Demoted, |_| Because::GatewayConfirmed);
+        self.done(Kind::NotifyController, because);
     }
 
     /// A notification failed, the `failures`-th time in a row.

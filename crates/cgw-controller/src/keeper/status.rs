@@ -44,7 +44,7 @@ pub struct Source {
 impl Source {
     fn status(&self) -> KeeperStatus {
         let vrrp = *self.vrrp.borrow();
-        let Observed { vips, node_ip, tun_mac } = self.observed.borrow().clone();
+        let Observed { vips, node_ip, tun_mac, .. } = self.observed.borrow().clone();
         let (state, since) = (vrrp.state, seconds(vrrp.since));
         KeeperStatus { state, since, vrid: self.vrid, vips: vips.into_iter().collect(), node_ip, tun_mac }
     }
@@ -137,8 +137,8 @@ mod tests {
     async fn only_a_master_with_a_tunnel_is_reported_on_the_root() {
         let mac = "02:63:c0:a8:32:15".parse().ok();
         let vip = "192.168.50.201".parse().unwrap();
-        let observed =
-            Observed { vips: [vip].into(), node_ip: "192.168.50.21".parse().unwrap(), tun_mac: mac };
+        let node_ip = "192.168.50.21".parse().unwrap();
+        let observed = Observed { vips: [vip].into(), configured: Vec::new(), node_ip, tun_mac: mac };
         let (vrrp, vrrp_receiver) = watch::channel(Vrrp { state: VrrpState::Backup, since: 1 });
         let (node, node_receiver) = watch::channel(observed.clone());
         let source = Source { vrid: 51, vrrp: vrrp_receiver, observed: node_receiver };

@@ -17,6 +17,7 @@ fn view(state: VrrpState, since: u64) -> View {
         state,
         since,
         vips: BTreeSet::from([vip(201), vip(202)]),
+        configured: vec!["192.168.50.201-192.168.50.202".parse().unwrap()],
         node_ip: IpAddr::from([192, 168, 50, 21]),
         tun_mac: Some(mac(1)),
     }
@@ -32,7 +33,7 @@ const ZERO: Duration = Duration::ZERO;
 fn sent(notifier: &mut Notifier, now: Duration, view: &View) -> Attempt {
     match notifier.next(now, view) {
         Next::Send(attempt, notification) => {
-            assert_eq!(Some(notification), view.notification());
+            assert_eq!(notification.since, view.notification().and(Some(view.since)));
             attempt
         }
         other => panic!("{other:?}"),
@@ -109,21 +110,48 @@ fn a_new_promotion_is_notified_although_nothing_else_changed() {
     let mut notifier = Notifier::default();
     let attempt = sent(&mut notifier, ZERO, &master(1));
     notifier.done(ZERO, attempt, true);
-    assert_eq!(notifier.next(ZERO, &view(VrrpState::Backup, 2)), Next::Idle);
+    assert_eq!(notifier.next(ZERO, &view(VrrpState::Init, 2)), Next::Idle);
     sent(&mut notifier, ZERO, &master(1));
 }
 
-/// A keeper, a network and a controller. The controller reads the status server when it is notified.
+#[test]
+fn a_backup_that_was_master_has_the_controller_poll_all_vips_once() {
+    let mut notifier = Notifier::default();
+    assert_eq!(notifier.next(ZERO, &view(VrrpState::Backup, 1)), Next::Idle, "it was not MASTER");
+    let attempt = sent(&mut notifier, ZERO, &master(1));
+    notifier.done(ZERO, attempt, true);
+    // keepalived does not run in between, and had begun to remove the VIPs.
+    assert_eq!(notifier.next(ZERO, &view(VrrpState::Init, 2)), Next::Idle);
+    let backup = View { vips: BTreeSet::new(), ..view(VrrpState::Backup, 2) };
+    let Next::Send(attempt, notification) = notifier.next(ZERO, &backup) else { panic!() };
+    assert_eq!((notification.vips.len(), notification.since), (2, None));
+    assert_eq!(notifier.done(ZERO, attempt, false), Some(1));
+    let Next::WaitUntil(retry) = notifier.next(ZERO, &backup) else { panic!() };
+    let attempt = sent(&mut notifier, retry, &backup);
+    assert_eq!(notifier.done(retry, attempt, true), Some(0));
+    assert_eq!(notifier.next(retry, &backup), Next::Idle);
+    sent(&mut notifier, retry, &master(3));
+}
+
+/// A keeper, a network and a controller. The controller reads the status servers when it is notified. Another gateway is MASTER all the
+/// time, for longer than this one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Model {
     notifier: Notifier,
     view: usize,
-    /// Requests in the network, with the response if the controller has processed it.
-    network: Vec<(Attempt, Option<bool>)>,
-    /// The view that the controller has written.
-    stored: Option<usize>,
+    network: Vec<Sent>,
+    /// The view that the controller has written; the one of a BACKUP: the other gateway.
+    stored: usize,
     /// Ends the waits: the model's clock.
     now: Duration,
+}
+
+/// A request in the network.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Sent {
+    attempt: Attempt,
+    is_master: bool,
+    is_processed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +172,7 @@ fn views() -> [View; 4] {
 
 impl Model {
     fn new() -> Model {
-        Model { notifier: Notifier::default(), view: 0, network: Vec::new(), stored: None, now: ZERO }
+        Model { notifier: Notifier::default(), view: 0, network: Vec::new(), stored: 0, now: ZERO }
     }
 
     /// The keeper acts until it waits.
@@ -153,8 +181,10 @@ impl Model {
         loop {
             match self.notifier.next(self.now, view) {
                 Next::Send(attempt, notification) => {
-                    assert_eq!(Some(notification), view.notification(), "an old state is sent");
-                    self.network.push((attempt, None));
+                    let expected = view.notification().and(Some(view.since));
+                    assert_eq!(notification.since, expected, "an old state is sent");
+                    let is_master = notification.since.is_some();
+                    self.network.push(Sent { attempt, is_master, is_processed: false });
                 }
                 Next::WaitUntil(time) => {
                     assert!(time > self.now);
@@ -169,22 +199,21 @@ impl Model {
         match op {
             Op::Change(view) if view != self.view => self.view = view,
             Op::Process(index) => {
-                let master = views()[self.view].state == VrrpState::Master;
-                let Some((_, response)) = self.network.get_mut(index) else { return false };
-                *response = Some(true);
-                // Its poll of the status servers finds the current MASTER, or none: it writes nothing then.
-                if master {
-                    self.stored = Some(self.view);
+                let is_master = views()[self.view].state == VrrpState::Master;
+                let Some(request) = self.network.get_mut(index) else { return false };
+                request.is_processed = true;
+                // A request of a MASTER that is late has no effect.
+                if is_master || !request.is_master {
+                    self.stored = self.view;
                 }
             }
             Op::Fail(index) if index < self.network.len() => {
-                let (attempt, _) = self.network[index];
+                let attempt = self.network[index].attempt;
                 self.notifier.done(self.now, attempt, false);
             }
-            Op::Respond(index) => {
-                let Some((attempt, Some(true))) = self.network.get(index).copied() else { return false };
-                self.network.remove(index);
-                self.notifier.done(self.now, attempt, true);
+            Op::Respond(index) if self.network.get(index).is_some_and(|request| request.is_processed) => {
+                let request = self.network.remove(index);
+                self.notifier.done(self.now, request.attempt, true);
             }
             _ => return false,
         }
@@ -207,10 +236,8 @@ impl Model {
         let mut end = self.clone();
         end.quiesce();
         let view = &views()[end.view];
-        if view.state == VrrpState::Master {
-            assert_eq!(end.stored, Some(end.view), "the controller has an old state");
-            assert!(end.notifier.is_confirmed(view));
-        }
+        assert_eq!(end.stored, end.view, "the controller has an old state");
+        assert_eq!(end.notifier.is_confirmed(view), view.state == VrrpState::Master);
         let before = end.notifier.last;
         end.settle();
         assert_eq!(before, end.notifier.last, "a request without a change");
