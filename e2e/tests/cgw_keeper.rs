@@ -202,6 +202,14 @@ fn a_cut_link_moves_the_vips() {
     lab.wait_master(0);
     lab.wait_stripped(1, STRIPPED);
     lab.wait_state(1, "FAULT");
+
+    // Nor one that the agent has not programmed.
+    lab.tunnel(1);
+    lab.wait_state(1, "BACKUP");
+    lab.node(0).sh("nft delete table ip cgw").unwrap();
+    lab.wait_master(1);
+    lab.wait_stripped(0, STRIPPED);
+    lab.wait_state(0, "FAULT");
     lab.standin.check();
 }
 

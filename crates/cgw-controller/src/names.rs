@@ -47,3 +47,7 @@ pub const SERVICE: &str = "cgw-controller";
 pub const API_PORT: &str = "api";
 /// Default name of the ServiceAccount that an administrator's calls use.
 pub const ADMIN_ACCOUNT: &str = "cgw-admin";
+
+/// Chains of nf_tables that drop the packets of bound pods that no rule has translated: table and name with driver `vxlan`, and with
+/// driver `ovs`, as iptables makes them. A gateway node without one of them must not carry VIPs.
+pub const GUARDS: [(&str, &str); 2] = [("cgw", "postrouting-filter"), ("mangle", "CGW-GUARD")];

@@ -68,11 +68,10 @@ impl Gateways {
             let addresses = [address];
             lab.link(Port::new(&lan, node.name(), &[]), Port::new(node, "eth0", &addresses)).unwrap();
         }
-        // Any device with a MAC address can be the tunnel's: the keeper does not use it.
         lan.sh("ip link add br0 type bridge; ip link set g0 master br0; ip link set g1 master br0; ip link set br0 up; ip addr add 10.9.0.254/24 dev br0").unwrap();
-        for (index, node) in nodes.iter().enumerate() {
-            let mac = format!("02:63:0a:09:00:0{}", index + 1);
-            node.sh(&format!("ip link add cgw0 address {mac} type bridge; ip link set cgw0 up")).unwrap();
+        for node in &nodes {
+            // As if the agent had programmed the node.
+            node.sh("nft 'add table ip cgw; add chain ip cgw postrouting-filter'").unwrap();
         }
         let folder = tempfile::tempdir().unwrap();
         // keepalived runs scripts of root only, and a checkout may belong to another user.
@@ -90,7 +89,15 @@ impl Gateways {
             _lab: lab,
         };
         lab.configure("[10.9.0.201-10.9.0.202, 'fd00::201']");
+        (0..2).for_each(|index| lab.tunnel(index));
         lab
+    }
+
+    /// Makes the tunnel interface: the keeper does not use it, so any device with a MAC address can be it.
+    pub fn tunnel(&self, index: usize) {
+        let mac = format!("02:63:0a:09:00:0{}", index + 1);
+        let script = format!("ip link add cgw0 address {mac} type bridge; ip link set cgw0 up");
+        self.nodes[index].sh(&script).unwrap();
     }
 
     pub fn node(&self, index: usize) -> &Node {

@@ -1,12 +1,17 @@
-//! `cgw keeper-check`: keepalived's check script. Two small files and two netlink requests.
+//! `cgw keeper-check`: keepalived's check script. Two small files and a few netlink requests.
 
 use std::process::ExitCode;
 use std::time::Duration;
+
+use common::netlink::Error;
+use common::netlink::nftables::{Family, dump};
+use common::netlink::socket::{Protocol, Socket};
 
 use super::args::CheckArgs;
 use super::node::Node;
 use super::run_dir::RunDir;
 use super::sys;
+use crate::names::GUARDS;
 
 /// Exits with 0 if this node may carry the VIPs. keepalived does not read the output; a person does.
 #[must_use]
@@ -37,5 +42,67 @@ fn check(run_dir: &RunDir, limit: Duration) -> Result<(), String> {
     };
     link(&record.interface)?;
     let tunnel = &record.tunnel_interface;
-    link(tunnel)?.map(|_| ()).ok_or_else(|| format!("the interface {tunnel} has no MAC address"))
+    link(tunnel)?.ok_or_else(|| format!("the interface {tunnel} has no MAC address"))?;
+    let guarded = is_guarded().map_err(|error| error.to_string())?;
+    guarded.then_some(()).ok_or_else(|| "the agent has not programmed this node".to_owned())
+}
+
+/// Whether the agent has programmed the node, if it runs now or not. Without its chains, the packets of pods on other nodes would leave with
+/// the node's address: driver `ovs` uses a tunnel that exists without it.
+fn is_guarded() -> Result<bool, Error> {
+    let mut socket = Socket::open(Protocol::Netfilter)?;
+    for (table, chain) in GUARDS {
+        if dump::has_chain(&mut socket, Family::Ipv4, table, chain)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use common::netlink::isolated::{ip, isolated, nft};
+
+    use super::super::process::Process;
+    use super::super::run_dir::{Heartbeat, Record};
+    use super::*;
+
+    #[test]
+    fn a_node_may_carry_vips_only_with_keeper_interfaces_and_the_chains_of_the_agent() {
+        isolated(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let run_dir = RunDir::new(folder.path().to_owned());
+            let problem = || check(&run_dir, Duration::from_secs(60)).err().unwrap_or_default();
+            assert_eq!(problem(), "there is no keeper");
+            let keeper = Process { pid: 7, start: 9 };
+            let record = Record {
+                v: Record::VERSION,
+                keeper,
+                keepalived: None,
+                vips: Vec::new(),
+                anchor: "169.254.51.1".parse().unwrap(),
+                interface: "eth0".to_owned(),
+                tunnel_interface: "tun0".to_owned(),
+            };
+            run_dir.write_record(&record).unwrap();
+            assert_eq!(problem(), "the keeper has no heartbeat");
+            let heartbeats = run_dir.heartbeats(Heartbeat { at: Duration::ZERO, keeper }).unwrap();
+            assert!(problem().starts_with("the last heartbeat of the keeper is "), "{}", problem());
+            heartbeats.write(Heartbeat { at: sys::monotonic(), keeper }).unwrap();
+            assert_eq!(problem(), "there is no interface eth0");
+            ip("link add eth0 type bridge");
+            assert_eq!(problem(), "the interface eth0 is down");
+            ip("link set eth0 up");
+            assert_eq!(problem(), "there is no interface tun0");
+            ip("link add tun0 up type bridge");
+            // Chains of other programs.
+            nft("add table ip mangle; add chain ip mangle CGW; add table ip cgw; add chain ip cgw other");
+            for (table, chain) in GUARDS {
+                assert_eq!(problem(), "the agent has not programmed this node");
+                nft(&format!("add chain ip {table} {chain}"));
+                assert_eq!(problem(), "");
+                nft(&format!("delete chain ip {table} {chain}"));
+            }
+        });
+    }
 }

@@ -96,6 +96,23 @@ pub fn generation(socket: &mut Socket) -> Result<u32, Error> {
     generation.map_err(|error| error.during("nf_tables: reading the generation of the ruleset"))
 }
 
+/// Whether the table has the chain.
+///
+/// # Errors
+/// Why there is no reply.
+pub fn has_chain(socket: &mut Socket, family: Family, table: &str, chain: &str) -> Result<bool, Error> {
+    let mut request = message(family, GET_CHAIN, 0);
+    // NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME.
+    request.string(1, table).string(3, chain);
+    match socket.ask(&request, |_, _| Ok(())) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is(&[libc::ENOENT]) => Ok(false),
+        Err(error) => {
+            Err(error.during(format_args!("nf_tables: reading the chain {chain} of the table {table}")))
+        }
+    }
+}
+
 /// Reads the table `name`; none if it does not exist. All of it is of one generation of the ruleset.
 ///
 /// # Errors

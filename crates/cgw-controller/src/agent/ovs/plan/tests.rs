@@ -332,4 +332,6 @@ fn many_pods_are_split_by_network() {
     assert!(guards.clone().count() > 20);
     assert!(guards.into_iter().all(|(_, list)| list.last().unwrap() == "-j DROP"));
     assert!(rules.chains.keys().all(|chain| chain.name.len() <= 28));
+    let (_, guard) = crate::names::GUARDS[1];
+    assert!(rules.chains.keys().any(|chain| chain.table == Table::Mangle && chain.name == guard));
 }

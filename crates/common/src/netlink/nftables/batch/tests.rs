@@ -292,6 +292,8 @@ fn rules_are_deleted_by_handle_and_by_chain() {
             create = create.add_rule("a", rule);
         }
         create.commit(&mut socket).unwrap();
+        let mut exists = |table, chain| dump::has_chain(&mut socket, Family::Ipv4, table, chain).unwrap();
+        assert!(exists(TABLE, "a") && !exists(TABLE, "b") && !exists("other", "a"));
         let dump = dumped(&mut socket, Family::Ipv4);
         assert_eq!(dump.userdata, b"raw");
         let handle = dump.rules[1].handle;
