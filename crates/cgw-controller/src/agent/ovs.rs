@@ -10,7 +10,7 @@
 //! * [`flow`], [`iptables`]: what is written and read, in one canonical form.
 //! * [`facts`]: ports, the MAC address of tun0, and the VNIDs of pods.
 //! * [`plan`], [`balance`], [`difference`]: the decisions. Pure.
-//! * [`command`]: executes the programs.
+//! * [`command`]: executes the programs. `sysctl` writes settings of the kernel.
 //!
 //! Flows of openshift-sdn are never changed: the driver's have a cookie of their own and higher priorities. The programmed state is
 //! read by each [`Driver::apply`], because openshift-sdn removes the driver's flow of a pod together with its own, and openshift-sdn
@@ -24,13 +24,9 @@ pub mod flow;
 pub mod iptables;
 pub mod plan;
 pub mod profile;
+mod sysctl;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use command::Programs;
 use difference::FlowChange;
@@ -116,7 +112,7 @@ impl Ovs {
         // Chains first: they need no bridge, and a pod that is tagged before its gateway has the guards would leave with the address
         // of the gateway.
         let mut changes = self.set_rules(&plan::rules(self.config.ports, desired), mode)?;
-        changes.extend(set_sysctls(&plan::sysctls(desired), mode)?);
+        changes.extend(sysctl::set(&plan::sysctls(desired), mode)?);
         let observed = self.observe_flows()?;
         let facts = self.facts(&observed)?;
         if desired.node.candidate && facts.has_egress_ip {
@@ -235,33 +231,6 @@ fn ours(flows: &BTreeSet<Flow>) -> BTreeSet<Flow> {
     flows.iter().filter(|flow| flow.is_ours()).cloned().collect()
 }
 
-fn set_sysctls(desired: &BTreeMap<&'static str, &'static str>, mode: Mode) -> Result<Vec<Change>, Error> {
-    let mut changes = Vec::new();
-    for (name, value) in desired {
-        let path = Path::new("/proc/sys").join(name);
-        let error = |verb: &str, cause: std::io::Error| Error {
-            operation: format!("{verb} {}", path.display()),
-            cause: cause.to_string(),
-            is_permanent: false,
-        };
-        let observed = fs::read_to_string(&path).map_err(|cause| error("reading", cause))?;
-        let observed = observed.trim();
-        if observed == *value {
-            continue;
-        }
-        if mode == Mode::Write {
-            fs::write(&path, value).map_err(|cause| error("writing", cause))?;
-        }
-        let name = name.replace('/', ".");
-        changes.push(Change {
-            object: "sysctl",
-            description: format!("{name}: {observed} -> {value}"),
-            is_repair: false,
-        });
-    }
-    Ok(changes)
-}
-
 impl Driver for Ovs {
     fn apply(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
         self.run(desired, Mode::Write)
@@ -280,6 +249,7 @@ impl Driver for Ovs {
             changes = self.set_flows(&observed, BTreeSet::new(), Mode::Write)?;
         }
         changes.extend(self.set_rules(&Rules::default(), Mode::Write)?);
+        changes.extend(sysctl::reset()?);
         Ok(changes)
     }
 }

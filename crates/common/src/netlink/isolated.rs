@@ -77,6 +77,21 @@ pub fn run<'a>(program: &str, arguments: impl IntoIterator<Item = &'a str>) -> S
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Makes `/proc/sys` read-only for the calling thread, as it is in a container without privileges.
+///
+/// # Panics
+/// The kernel does not allow it.
+pub fn read_only_sysctls() {
+    // SAFETY: unshare takes a number; the other threads keep the mounts and the working directory that they have.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWNS) };
+    assert_eq!(result, 0, "a new mount namespace: {}", io::Error::last_os_error());
+    for line in ["--make-rprivate /", "--rbind /proc/sys /proc/sys", "-o remount,bind,ro /proc/sys"] {
+        run("mount", line.split(' '));
+    }
+    let error = std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect_err("/proc/sys is read-only");
+    assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
+}
+
 /// Moves the calling thread into `namespace`. Its open sockets stay in their namespaces.
 ///
 /// # Errors

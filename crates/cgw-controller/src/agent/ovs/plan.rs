@@ -36,18 +36,17 @@ pub fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
     chains::rules(ports, datapath)
 }
 
+/// After SNAT the kernel asks for a pod's MAC address with the VIP as the sender, and openshift-sdn drops every ARP packet of tun0 with
+/// another sender than the address of tun0.
+pub const ARP_ANNOUNCE: (&str, &str) = ("net/ipv4/conf/tun0/arp_announce", "2");
+
 /// Values of files below `/proc/sys`.
 #[must_use]
 pub fn sysctls(datapath: &Datapath) -> BTreeMap<&'static str, &'static str> {
     if !datapath.node.candidate {
         return BTreeMap::new();
     }
-    BTreeMap::from([
-        // After SNAT the kernel asks for a pod's MAC address with the VIP as the sender, and openshift-sdn drops every ARP packet of
-        // tun0 with another sender than the address of tun0.
-        ("net/ipv4/conf/tun0/arp_announce", "2"),
-        ("net/ipv4/ip_forward", "1"),
-    ])
+    BTreeMap::from([ARP_ANNOUNCE, ("net/ipv4/ip_forward", "1")])
 }
 
 /// Every bound pod once: the first VIP in ascending order wins.
