@@ -22,7 +22,7 @@ pub struct Datapath {
     /// The bound VIPs.
     pub vips: BTreeMap<Ipv4Addr, VipPath>,
     /// Addresses of pods on this node that the agent has read and that are not bound. A packet to the outside from another
-    /// address of the node's pod CIDRs is dropped: its pod may be bound.
+    /// address of the node's pod networks is dropped: its pod may be bound.
     pub unbound_pods: BTreeSet<Ipv4Addr>,
 }
 
@@ -33,7 +33,8 @@ pub struct Node {
     pub name: String,
     /// Its InternalIP.
     pub ip: Ipv4Addr,
-    /// `spec.podCIDRs`. Empty where the CNI does not use them; then packets of unknown pods are not dropped.
+    /// Networks that have all its pods: `spec.podCIDRs`, or the cluster's where the CNI does not use them. Empty if neither has: then
+    /// packets of unknown pods are not dropped.
     pub pod_cidrs: Vec<Ipv4Net>,
     /// Whether it may become the gateway of a VIP (label `cgw-controller.perimeter.dev/gateway`): DNAT and SNAT of all VIPs are
     /// programmed before it does.

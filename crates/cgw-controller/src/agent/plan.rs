@@ -110,7 +110,7 @@ fn datapath(config: &Config, snapshot: &Snapshot, problems: &mut Problems<'_>) -
             path.pods.insert(address, pod);
         }
     }
-    let pod_cidrs = nodes.pod_cidrs_in_use(snapshot, problems);
+    let pod_cidrs = nodes.networks_of_pods(snapshot, problems);
     Some(Datapath {
         node: super::datapath::Node { pod_cidrs, ..nodes.own },
         peers: nodes.peers,

@@ -9,6 +9,7 @@ use ipnet::Ipv4Net;
 
 use super::{
     Config,
+    pods::uses_network,
     problem::{Problems, Reason},
 };
 use crate::agent::{
@@ -100,21 +101,24 @@ impl Nodes {
         self.peers.get(&ip).map(|peer| (peer.name.as_str(), peer.candidate))
     }
 
-    /// The pod CIDRs of the node, unless one of its pods has an address outside of them: then the CNI has its own.
-    pub(super) fn pod_cidrs_in_use(&self, snapshot: &Snapshot, problems: &mut Problems<'_>) -> Vec<Ipv4Net> {
-        let cidrs = &self.own.pod_cidrs;
-        let is_outside = |ip: Ipv4Addr| !cidrs.iter().any(|cidr| cidr.contains(&ip));
-        let outside = snapshot
-            .local_pods
-            .iter()
-            .filter(|pod| !pod.host_network && !pod.finished && pod.ip.is_some_and(is_outside))
-            .min_by(|a, b| a.key.cmp(&b.key));
-        match outside {
-            Some(pod) if !cidrs.is_empty() => {
-                problems.node(snapshot, Reason::PodCidrsUnused { pod: pod.key.to_string() });
+    /// The networks of the node's pods: its pod CIDRs, or the cluster's if it has none, or if one of its pods has an address outside of
+    /// them. Not always the cluster's: the node may be a router of other nodes' pods, which its agent does not read.
+    pub(super) fn networks_of_pods(&self, snapshot: &Snapshot, problems: &mut Problems<'_>) -> Vec<Ipv4Net> {
+        let outside = |networks: &[Ipv4Net]| {
+            let is_outside = |ip: Ipv4Addr| !networks.iter().any(|network| network.contains(&ip));
+            let pods = snapshot.local_pods.iter().filter(|pod| uses_network(pod));
+            pods.filter(|pod| pod.ip.is_some_and(is_outside)).min_by(|a, b| a.key.cmp(&b.key))
+        };
+        let (own, all) = (&self.own.pod_cidrs, &self.networks.pods);
+        if !own.is_empty() && outside(own).is_none() {
+            return own.clone();
+        }
+        match outside(all) {
+            None => all.clone(),
+            Some(pod) => {
+                problems.node(snapshot, Reason::PodOutsideNetworks { pod: pod.key.to_string() });
                 Vec::new()
             }
-            _ => cidrs.clone(),
         }
     }
 }

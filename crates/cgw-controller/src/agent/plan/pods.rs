@@ -95,7 +95,7 @@ impl Pods {
 }
 
 /// Whether the pod has a network of its own that the datapath is for.
-fn uses_network(pod: &Pod) -> bool {
+pub(super) fn uses_network(pod: &Pod) -> bool {
     !pod.finished && !pod.host_network
 }
 

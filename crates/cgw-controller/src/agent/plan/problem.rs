@@ -21,7 +21,7 @@ pub enum Reason {
     NoNode,
     NoNodeAddress,
     NoPodNetwork,
-    PodCidrsUnused { pod: String },
+    PodOutsideNetworks { pod: String },
     NoStore { service: String },
     InvalidBinding { error: String },
     InvalidVip { error: String },
@@ -48,7 +48,7 @@ impl Reason {
         "NoNode",
         "NoNodeAddress",
         "NoPodNetwork",
-        "PodCidrsUnused",
+        "PodOutsideNetworks",
         "NoStore",
         "InvalidBinding",
         "InvalidVip",
@@ -76,7 +76,7 @@ impl common::plan::Reason for Reason {
             Reason::NoNode => "NoNode",
             Reason::NoNodeAddress => "NoNodeAddress",
             Reason::NoPodNetwork => "NoPodNetwork",
-            Reason::PodCidrsUnused { .. } => "PodCidrsUnused",
+            Reason::PodOutsideNetworks { .. } => "PodOutsideNetworks",
             Reason::NoStore { .. } => "NoStore",
             Reason::InvalidBinding { .. } => "InvalidBinding",
             Reason::InvalidVip { .. } => "InvalidVip",
@@ -116,10 +116,10 @@ impl fmt::Display for Reason {
             Reason::NoPodNetwork => f.write_str(
                 "no Node has spec.podCIDRs of IPv4: set --cluster-cidr; the datapath stays as it is",
             ),
-            Reason::PodCidrsUnused { pod } => write!(
+            Reason::PodOutsideNetworks { pod } => write!(
                 f,
-                "pod {pod} has an address outside of spec.podCIDRs: the CNI does not use them, so packets of pods that the agent \
-                 has not read yet are not dropped"
+                "pod {pod} has an address outside of the pod networks (spec.podCIDRs, --cluster-cidr): set --cluster-cidr; packets \
+                 of pods that the agent has not read yet are not dropped"
             ),
             Reason::NoStore { service } => {
                 write!(f, "Service {service} with the bindings does not exist: the datapath stays as it is")

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     agent::{
         datapath::{Datapath, Protocol, VipRoute},
-        snapshot::{EndpointState, Labels, Port, Store},
+        snapshot::{EndpointState, Labels, Pod, Port, Store},
         trace::{Source, explain},
     },
     api::TunMac,
@@ -325,12 +325,32 @@ fn pod_networks_are_those_of_the_nodes_if_none_is_given() {
 }
 
 #[test]
-fn pod_cidrs_that_the_cni_does_not_use_are_ignored() {
+fn pods_outside_of_the_pod_cidrs_are_in_the_networks_of_the_cluster() {
+    let networks = |env: &TestEnv| {
+        let (datapath, problems) = env.datapath("n1");
+        (datapath.node.pod_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>(), problems)
+    };
+    let of = |network: &str| (vec![network.to_owned()], Vec::<String>::new());
     let mut env = TestEnv::bound();
+    assert_eq!(networks(&env), of("10.244.11.0/24"));
+    // A pod that does not use the network, and one that has finished.
+    let other = pod("d/d", "n1", "10.250.0.1", "app=x");
+    env.pod(Pod { host_network: true, ..other.clone() });
+    assert_eq!(networks(&env), of("10.244.11.0/24"));
+    env.pod(Pod { finished: true, ..other.clone() });
+    assert_eq!(networks(&env), of("10.244.11.0/24"));
+    // The CNI does not use the pod CIDRs of the Node.
     env.pod(pod("d/d", "n1", "10.244.200.1", "app=x"));
-    let (datapath, problems) = env.datapath("n1");
-    assert!(datapath.node.pod_cidrs.is_empty() && datapath.unbound_pods.contains(&ip("10.244.200.1")));
-    assert_eq!(problems, ["Node n1: PodCidrsUnused"]);
+    assert_eq!(networks(&env), of("10.244.0.0/16"));
+    assert!(env.datapath("n1").0.unbound_pods.contains(&ip("10.244.200.1")));
+    // The Node has none.
+    let mut bare = node("n1", N1, false);
+    bare.pod_cidrs.clear();
+    env.node(bare);
+    assert_eq!(networks(&env), of("10.244.0.0/16"));
+    // --cluster-cidr is wrong.
+    env.pod(other);
+    assert_eq!(networks(&env), (vec![], vec!["Node n1: PodOutsideNetworks".to_owned()]));
     assert_eq!(env.datapath("g1").1.len(), 0);
 }
 
@@ -400,9 +420,7 @@ fn relevant_changes_are_planned_and_gateways_at_once() {
     assert_eq!(inventory.set_service(&a.key, Some(a.clone())), Urgency::Soon);
     assert_eq!(inventory.set_service(&a.key, Some(service("a/a", VIP_A, G2, "app=x"))), Urgency::Now);
 
-    let set = |inventory: &mut Inventory, pod: crate::agent::snapshot::Pod| {
-        inventory.set_pod(&pod.key.clone(), Some(pod))
-    };
+    let set = |inventory: &mut Inventory, pod: Pod| inventory.set_pod(&pod.key.clone(), Some(pod));
     assert_eq!(set(&mut inventory, pod("z/z", "n1", "10.244.11.50", "app=z")), Urgency::Soon, "on this node");
     assert_eq!(set(&mut inventory, pod("z/y", "g1", "10.244.21.50", "app=x")), Urgency::Irrelevant);
     let mut bound = pod("a/y", "g1", "10.244.21.51", "app=x");
