@@ -5,6 +5,7 @@
 
 pub mod lab;
 mod standin;
+mod sweep;
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -13,6 +13,8 @@ use common::server::{Builder, Caller, ClientCertificates, Limits, Tls, TlsFiles}
 use e2e::netns::Node;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +49,16 @@ struct State {
     notifications: Vec<Notification>,
     refuses: bool,
     problems: Vec<String>,
+    kill: Option<Kill>,
+}
+
+/// The end of a keeper.
+#[derive(Debug)]
+struct Kill {
+    node: IpAddr,
+    /// Writes that remain.
+    writes: u64,
+    pid: Pid,
 }
 
 /// The running stand-in.
@@ -171,6 +183,18 @@ impl State {
         }
     }
 
+    /// A client has written something else than an Event.
+    fn written(&mut self, client: IpAddr) {
+        let Some(kill) = self.kill.as_mut().filter(|kill| kill.node == client && kill.writes > 0) else {
+            return;
+        };
+        kill.writes -= 1;
+        if kill.writes == 0 {
+            // It may have ended by itself.
+            let _gone = nix::sys::signal::kill(kill.pid, Signal::SIGKILL);
+        }
+    }
+
     fn problem(&mut self, problem: &str) -> Reply {
         self.problems.push(problem.to_owned());
         refused(StatusCode::BAD_REQUEST, problem)
@@ -210,12 +234,18 @@ impl Standin {
                 let secure = secure.bind(controller).await.unwrap();
                 ready.send(()).unwrap();
                 let state = Arc::clone(&served);
-                let api = move |_: Caller, request: Request<Bytes>| {
-                    let reply = lock(&state).api_server(&request);
+                let api = move |caller: Caller, request: Request<Bytes>| {
+                    let mut state = lock(&state);
+                    let reply = state.api_server(&request);
+                    if (request.method(), request.uri().path()) == (&Method::PATCH, STORE) {
+                        state.written(caller.peer.ip());
+                    }
                     async move { reply }
                 };
                 let notify = move |caller: Caller, request: Request<Bytes>| {
-                    let reply = lock(&served).controller(caller.peer.ip(), &request);
+                    let mut state = lock(&served);
+                    let reply = state.controller(caller.peer.ip(), &request);
+                    state.written(caller.peer.ip());
                     async move { reply }
                 };
                 tokio::select! {
@@ -249,6 +279,17 @@ impl Standin {
     /// Whether the controller confirms nothing.
     pub fn refuse(&self, refuses: bool) {
         lock(&self.state).refuses = refuses;
+    }
+
+    /// Kills the keeper of a node after that many writes of it, before it gets the response.
+    pub fn kill_after(&self, node: &str, writes: u64, pid: u32) {
+        let pid = Pid::from_raw(pid.try_into().unwrap());
+        lock(&self.state).kill = Some(Kill { node: node.parse().unwrap(), writes, pid });
+    }
+
+    /// Whether the write came after which the keeper was killed.
+    pub fn has_killed(&self) -> bool {
+        lock(&self.state).kill.as_ref().is_some_and(|kill| kill.writes == 0)
     }
 
     /// No call was wrong.

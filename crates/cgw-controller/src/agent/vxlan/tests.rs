@@ -2,11 +2,13 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use common::netlink::isolated::{ip, isolated, nft, run};
+use common::netlink::isolated::{ip, isolated, nft, read_only_sysctls, run};
 
 use super::*;
 use crate::agent::datapath::{BoundPod, VipRoute};
 use crate::api::TunId;
+
+mod sweep;
 
 /// A node with an underlay link, in a namespace of the test's own.
 fn node(datapath: &Datapath) -> Vxlan {
@@ -52,6 +54,8 @@ fn a_second_apply_and_a_restarted_driver_write_nothing() {
             let changes = driver.apply(&datapath).unwrap();
             assert_eq!(objects(&changes), ["link", "sysctl", "link", "route", "nftables"]);
             assert_eq!(preview, changes);
+            let (table, guard) = crate::names::GUARDS[0];
+            nft(&format!("list chain ip {table} {guard}"));
             let before = state();
             assert_eq!(driver.apply(&datapath), Ok(vec![]));
             let mut restarted = Vxlan::new(Config::default()).unwrap();
@@ -65,6 +69,18 @@ fn a_second_apply_and_a_restarted_driver_write_nothing() {
             driver.uninstall().unwrap();
             ip("link delete eth0");
         }
+    });
+}
+
+#[test]
+fn a_container_without_privileges_is_enough() {
+    isolated(|| {
+        let datapath = sample::gateway();
+        let mut driver = node(&datapath);
+        read_only_sysctls();
+        driver.apply(&datapath).unwrap();
+        assert_eq!(driver.apply(&datapath), Ok(vec![]));
+        driver.uninstall().unwrap();
     });
 }
 
