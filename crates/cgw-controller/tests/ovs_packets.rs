@@ -21,17 +21,27 @@ use cgw_controller::{
     agent::{
         datapath::{BoundPod, VipRoute},
         driver::Driver as _,
-        ovs::{Config, Ovs, balance, plan::PortMode},
+        ovs::{Config, Ovs, balance, plan::PortMode, profile},
     },
     api::TunId,
 };
-use lab::{Counter, EXT, EXT_2, Lab, PORT, State, VIP_A, VIP_B, VNID_A, fetch, lab, pod_flows, wait};
+use lab::{
+    Counter, EXT, EXT_2, Lab, PORT, State, VIP_A, VIP_B, VNID_A, fetch, lab, lab_of, tables::of_pod, wait,
+};
 
 /// The name of the pod and the client that it saw.
 fn through(lab: &Lab, client: &str, vip: &str) -> Option<(String, String)> {
     let line = if client == "ext" { lab.ext.fetch(vip, 80) } else { lab.pod(client).fetch(vip, 80) }?;
     let (pod, seen) = line.split_once(' ')?;
     Some((pod.to_owned(), seen.to_owned()))
+}
+
+/// Runs `test` with the tables of each profile.
+fn for_each_profile(test: impl Fn(&Lab)) {
+    for profile in profile::ALL {
+        eprintln!("profile {profile}");
+        test(&lab_of(profile));
+    }
 }
 
 fn seen(source: &str) -> Option<String> {
@@ -41,123 +51,130 @@ fn seen(source: &str) -> Option<String> {
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn egress_has_the_vip_and_unbound_pods_have_their_node() {
-    let lab = lab();
-    lab.reset(&State::new("g1", "g1"));
-    for (pod, source) in [
-        ("a1", VIP_A),
-        ("a2", VIP_A),
-        ("a3", VIP_A),
-        ("b1", VIP_B),
-        ("c1", "192.168.50.11"),
-        ("c3", "192.168.50.21"),
-    ] {
-        assert_eq!(lab.pod(pod).seen(EXT, PORT), seen(source), "TCP of {pod}");
-        assert_eq!(lab.pod(pod).seen_udp(EXT, PORT), seen(source), "UDP of {pod}");
-        lab.ext.sh(&format!("iptables -t raw -F; iptables -t raw -A PREROUTING -s {source} -p icmp -j ACCEPT; iptables -t raw -A PREROUTING -p icmp -j DROP"));
-        lab.pod(pod).sh(&format!("ping -c1 -W2 {EXT} >/dev/null"));
-        lab.ext.sh("iptables -t raw -F");
-    }
+    for_each_profile(|lab| {
+        lab.reset(&State::new("g1", "g1"));
+        for (pod, source) in [
+            ("a1", VIP_A),
+            ("a2", VIP_A),
+            ("a3", VIP_A),
+            ("b1", VIP_B),
+            ("c1", "192.168.50.11"),
+            ("c3", "192.168.50.21"),
+        ] {
+            assert_eq!(lab.pod(pod).seen(EXT, PORT), seen(source), "TCP of {pod}");
+            assert_eq!(lab.pod(pod).seen_udp(EXT, PORT), seen(source), "UDP of {pod}");
+            lab.ext.sh(&format!("iptables -t raw -F; iptables -t raw -A PREROUTING -s {source} -p icmp -j ACCEPT; iptables -t raw -A PREROUTING -p icmp -j DROP"));
+            lab.pod(pod).sh(&format!("ping -c1 -W2 {EXT} >/dev/null"));
+            lab.ext.sh("iptables -t raw -F");
+        }
+    });
 }
 
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn ingress_keeps_the_client_and_both_candidates_choose_the_same_backend() {
-    let lab = lab();
-    for gateway in ["g1", "g2"] {
-        lab.reset(&State::new(gateway, gateway));
-        let mut hit = BTreeSet::new();
-        for _ in 0..24 {
-            let open = lab.ext.connect(VIP_A, 80).unwrap();
-            let index = balance::hash(EXT.parse().unwrap(), Some(open.local_port)) as usize % 3;
-            assert_eq!(open.greeting, format!("{} {EXT}", ["a1", "a2", "a3"][index]), "{gateway}");
-            hit.insert(index);
+    for_each_profile(|lab| {
+        for gateway in ["g1", "g2"] {
+            lab.reset(&State::new(gateway, gateway));
+            let mut hit = BTreeSet::new();
+            for _ in 0..24 {
+                let open = lab.ext.connect(VIP_A, 80).unwrap();
+                let index = balance::hash(EXT.parse().unwrap(), Some(open.local_port)) as usize % 3;
+                assert_eq!(open.greeting, format!("{} {EXT}", ["a1", "a2", "a3"][index]), "{gateway}");
+                hit.insert(index);
+            }
+            assert_eq!(hit.len(), 3);
+            assert_eq!(through(lab, "ext", VIP_B), Some(("b1".into(), EXT.into())));
+            assert_eq!(lab.ext.seen_udp(VIP_B, 80), seen(EXT));
         }
-        assert_eq!(hit.len(), 3);
-        assert_eq!(through(&lab, "ext", VIP_B), Some(("b1".into(), EXT.into())));
-        assert_eq!(lab.ext.seen_udp(VIP_B, 80), seen(EXT));
-    }
+    });
 }
 
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn hairpin_has_the_vip_of_the_client() {
-    let lab = lab();
-    // One gateway, and two.
-    for state in [State::new("g1", "g1"), State::new("g1", "g2"), State::new("g2", "g1")] {
-        lab.reset(&state);
-        for pod in ["a1", "a2", "a3"] {
-            assert_eq!(
-                through(&lab, pod, VIP_B),
-                Some(("b1".into(), VIP_A.into())),
-                "{pod} {:?} {:?}",
-                state.a,
-                state.b
-            );
+    for_each_profile(|lab| {
+        // One gateway, and two.
+        for state in [State::new("g1", "g1"), State::new("g1", "g2"), State::new("g2", "g1")] {
+            lab.reset(&state);
+            for pod in ["a1", "a2", "a3"] {
+                assert_eq!(
+                    through(lab, pod, VIP_B),
+                    Some(("b1".into(), VIP_A.into())),
+                    "{pod} {:?} {:?}",
+                    state.a,
+                    state.b
+                );
+            }
+            assert_eq!(lab.pod("b1").seen(VIP_A, 80), seen(VIP_B));
+            assert_eq!(lab.pod("a1").seen(EXT, PORT), seen(VIP_A));
+            assert_eq!(lab.pod("b1").seen(EXT, PORT), seen(VIP_B));
+            assert_eq!(lab.ext.seen(VIP_A, 80), seen(EXT));
+            assert_eq!(lab.ext.seen(VIP_B, 80), seen(EXT));
+            // A pod reaches its own VIP, also itself behind it.
+            let own: BTreeSet<_> =
+                (0..12).map(|_| through(lab, "a1", VIP_A).expect("a1 reaches its VIP")).collect();
+            assert!(own.iter().all(|(_, source)| source == VIP_A), "{own:?}");
+            assert!(own.iter().any(|(pod, _)| pod == "a1"), "{own:?}");
         }
-        assert_eq!(lab.pod("b1").seen(VIP_A, 80), seen(VIP_B));
-        assert_eq!(lab.pod("a1").seen(EXT, PORT), seen(VIP_A));
-        assert_eq!(lab.pod("b1").seen(EXT, PORT), seen(VIP_B));
-        assert_eq!(lab.ext.seen(VIP_A, 80), seen(EXT));
-        assert_eq!(lab.ext.seen(VIP_B, 80), seen(EXT));
-        // A pod reaches its own VIP, also itself behind it.
-        let own: BTreeSet<_> =
-            (0..12).map(|_| through(&lab, "a1", VIP_A).expect("a1 reaches its VIP")).collect();
-        assert!(own.iter().all(|(_, source)| source == VIP_A), "{own:?}");
-        assert!(own.iter().any(|(pod, _)| pod == "a1"), "{own:?}");
-    }
+    });
 }
 
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn unbound_pods_reach_a_vip_with_the_address_of_their_node() {
-    let lab = lab();
-    lab.reset(&State::new("g1", "g1"));
-    assert_eq!(through(&lab, "c1", VIP_B), Some(("b1".into(), "192.168.50.11".into())));
-    // On the gateway itself: the address of tun0.
-    assert_eq!(through(&lab, "c3", VIP_B), Some(("b1".into(), "10.130.0.1".into())));
-    // A process of the gateway.
-    let line = lab.nodes["g1"].ns.fetch(VIP_B, 80).expect("the gateway reaches the VIP");
-    assert!(line.starts_with("b1 192.168.50."), "{line}");
+    for_each_profile(|lab| {
+        lab.reset(&State::new("g1", "g1"));
+        assert_eq!(through(lab, "c1", VIP_B), Some(("b1".into(), "192.168.50.11".into())));
+        // On the gateway itself: the address of tun0.
+        assert_eq!(through(lab, "c3", VIP_B), Some(("b1".into(), "10.130.0.1".into())));
+        // A process of the gateway.
+        let line = lab.nodes["g1"].ns.fetch(VIP_B, 80).expect("the gateway reaches the VIP");
+        assert!(line.starts_with("b1 192.168.50."), "{line}");
+    });
 }
 
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn namespaces_stay_isolated() {
-    let lab = lab();
-    lab.reset(&State::new("g1", "g1"));
-    assert_eq!(lab.pod("a1").fetch("10.129.0.20", 8080), None);
-    assert_eq!(lab.pod("a1").seen("10.129.0.10", 8080), seen("10.128.0.10"));
-    assert_eq!(lab.pod("a1").seen("10.130.0.10", 8080), seen("10.128.0.10"));
+    for_each_profile(|lab| {
+        lab.reset(&State::new("g1", "g1"));
+        assert_eq!(lab.pod("a1").fetch("10.129.0.20", 8080), None);
+        assert_eq!(lab.pod("a1").seen("10.129.0.10", 8080), seen("10.128.0.10"));
+        assert_eq!(lab.pod("a1").seen("10.130.0.10", 8080), seen("10.128.0.10"));
+    });
 }
 
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn bound_pods_without_a_gateway_are_dropped() {
-    let lab = lab();
-    lab.reset(&State { a: None, ..State::new("g1", "g1") });
-    for pod in ["a1", "a2", "a3"] {
-        assert_eq!(lab.pod(pod).fetch(EXT, PORT), None, "{pod}");
-        assert_eq!(lab.pod(pod).seen_udp(EXT, PORT), None, "{pod}");
-    }
-    assert_eq!(lab.pod("b1").seen(EXT, PORT), seen(VIP_B));
-    assert_eq!(lab.pod("c1").seen(EXT, PORT), seen("192.168.50.11"));
+    for_each_profile(|lab| {
+        lab.reset(&State { a: None, ..State::new("g1", "g1") });
+        for pod in ["a1", "a2", "a3"] {
+            assert_eq!(lab.pod(pod).fetch(EXT, PORT), None, "{pod}");
+            assert_eq!(lab.pod(pod).seen_udp(EXT, PORT), None, "{pod}");
+        }
+        assert_eq!(lab.pod("b1").seen(EXT, PORT), seen(VIP_B));
+        assert_eq!(lab.pod("c1").seen(EXT, PORT), seen("192.168.50.11"));
+    });
 }
 
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn pods_that_an_agent_has_not_read_are_dropped() {
-    let lab = lab();
-    // a2 has no tag on n2, and no SNAT on the candidates.
-    lab.reset(&State { unread: vec!["a2"], ..State::new("g1", "g1") });
-    assert_eq!(lab.pod("a2").fetch(EXT, PORT), None);
-    // Its node has read it, the gateway has not: it must not leave with the address of the gateway, nor reach a VIP.
-    lab.nodes["n2"].apply(lab.datapath("n2", &State::new("g1", "g1")));
-    assert_eq!(lab.pod("a2").fetch(EXT, PORT), None);
-    assert_eq!(lab.pod("a2").seen_udp(EXT, PORT), None);
-    assert_eq!(lab.pod("a2").fetch(VIP_B, 80), None);
-    lab.nodes["g1"].apply(lab.datapath("g1", &State::new("g1", "g1")));
-    assert_eq!(lab.pod("a2").seen(EXT, PORT), seen(VIP_A));
-    assert_eq!(lab.pod("a2").seen(VIP_B, 80), seen(VIP_A));
+    for_each_profile(|lab| {
+        // a2 has no tag on n2, and no SNAT on the candidates.
+        lab.reset(&State { unread: vec!["a2"], ..State::new("g1", "g1") });
+        assert_eq!(lab.pod("a2").fetch(EXT, PORT), None);
+        // Its node has read it, the gateway has not: it must not leave with the address of the gateway, nor reach a VIP.
+        lab.nodes["n2"].apply(lab.datapath("n2", &State::new("g1", "g1")));
+        assert_eq!(lab.pod("a2").fetch(EXT, PORT), None);
+        assert_eq!(lab.pod("a2").seen_udp(EXT, PORT), None);
+        assert_eq!(lab.pod("a2").fetch(VIP_B, 80), None);
+        lab.nodes["g1"].apply(lab.datapath("g1", &State::new("g1", "g1")));
+        assert_eq!(lab.pod("a2").seen(EXT, PORT), seen(VIP_A));
+        assert_eq!(lab.pod("a2").seen(VIP_B, 80), seen(VIP_A));
+    });
 }
 
 #[test]
@@ -259,7 +276,7 @@ fn drift_is_repaired_and_leaks_nothing() {
     // openshift-sdn updates the pod: it deletes the flows with its address in all tables.
     let n1 = &lab.nodes["n1"];
     n1.ofctl("del-flows br0 ip,nw_src=10.128.0.10");
-    for flow in pod_flows(&lab.pods["a1"]) {
+    for flow in of_pod(&lab.profile, &lab.pods["a1"]) {
         n1.ofctl(&format!("add-flow br0 '{flow}'"));
     }
     assert_eq!(
@@ -301,48 +318,49 @@ fn drift_is_repaired_and_leaks_nothing() {
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn steady_state_and_restart_write_nothing() {
-    let lab = lab();
-    let state = State { excluded: vec!["192.168.50.101/32", "192.168.50.12/32"], ..State::new("g1", "g2") };
-    lab.reset(&state);
-    let begin = Instant::now();
-    assert_eq!(lab.apply(&state), []);
-    eprintln!("apply of four nodes without a change: {:?}", begin.elapsed());
-    for member in lab.nodes.values() {
-        member.restart(PortMode::Own);
-    }
-    assert_eq!(lab.apply(&state), []);
-    let preview = {
-        let datapath = lab.datapath("g1", &State::new("g2", "g2"));
-        lab.nodes["g1"].with_driver(move |driver| driver.preview(&datapath)).unwrap()
-    };
-    assert!(!preview.is_empty());
-    assert_eq!(lab.apply(&state), []);
+    for_each_profile(|lab| {
+        let state =
+            State { excluded: vec!["192.168.50.101/32", "192.168.50.12/32"], ..State::new("g1", "g2") };
+        lab.reset(&state);
+        let begin = Instant::now();
+        assert_eq!(lab.apply(&state), []);
+        eprintln!("apply of four nodes without a change: {:?}", begin.elapsed());
+        lab.restart();
+        assert_eq!(lab.apply(&state), []);
+        let preview = {
+            let datapath = lab.datapath("g1", &State::new("g2", "g2"));
+            lab.nodes["g1"].with_driver(move |driver| driver.preview(&datapath)).unwrap()
+        };
+        assert!(!preview.is_empty());
+        assert_eq!(lab.apply(&state), []);
+    });
 }
 
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn excluded_destinations_see_the_node() {
-    let lab = lab();
-    let state = State { excluded: vec!["192.168.50.100/32"], ..State::new("g1", "g1") };
-    lab.reset(&state);
-    for (pod, source) in [("a2", "192.168.50.12"), ("b1", "192.168.50.12"), ("a3", "192.168.50.21")] {
-        assert_eq!(lab.pod(pod).seen(EXT, PORT), seen(source), "{pod}");
-    }
-    assert_eq!(lab.pod("b1").seen(EXT_2, PORT), seen(VIP_B));
-    assert_eq!(lab.pod("a1").seen(VIP_B, 80), seen(VIP_A));
-    // Clients of the VIP may be excluded as well: their replies take the gateway. Nodes are excluded by default.
-    for _ in 0..6 {
-        assert_eq!(lab.ext.seen(VIP_A, 80), seen(EXT));
-    }
-    assert_eq!(lab.ext.seen_udp(VIP_B, 80), seen(EXT));
-    lab.reset(&State {
-        excluded: vec!["192.168.50.11/32", "192.168.50.12/32", "192.168.50.21/32"],
-        ..State::new("g1", "g1")
+    for_each_profile(|lab| {
+        let state = State { excluded: vec!["192.168.50.100/32"], ..State::new("g1", "g1") };
+        lab.reset(&state);
+        for (pod, source) in [("a2", "192.168.50.12"), ("b1", "192.168.50.12"), ("a3", "192.168.50.21")] {
+            assert_eq!(lab.pod(pod).seen(EXT, PORT), seen(source), "{pod}");
+        }
+        assert_eq!(lab.pod("b1").seen(EXT_2, PORT), seen(VIP_B));
+        assert_eq!(lab.pod("a1").seen(VIP_B, 80), seen(VIP_A));
+        // Clients of the VIP may be excluded as well: their replies take the gateway. Nodes are excluded by default.
+        for _ in 0..6 {
+            assert_eq!(lab.ext.seen(VIP_A, 80), seen(EXT));
+        }
+        assert_eq!(lab.ext.seen_udp(VIP_B, 80), seen(EXT));
+        lab.reset(&State {
+            excluded: vec!["192.168.50.11/32", "192.168.50.12/32", "192.168.50.21/32"],
+            ..State::new("g1", "g1")
+        });
+        assert_eq!(lab.pod("c1").seen(VIP_B, 80), seen("192.168.50.11"));
+        assert_eq!(lab.nodes["n1"].ns.seen(VIP_B, 80), seen("192.168.50.11"));
+        assert_eq!(lab.nodes["n2"].ns.seen(VIP_A, 80), seen("192.168.50.12"));
+        assert!(lab.nodes["g1"].ns.seen(VIP_B, 80).is_some());
     });
-    assert_eq!(lab.pod("c1").seen(VIP_B, 80), seen("192.168.50.11"));
-    assert_eq!(lab.nodes["n1"].ns.seen(VIP_B, 80), seen("192.168.50.11"));
-    assert_eq!(lab.nodes["n2"].ns.seen(VIP_A, 80), seen("192.168.50.12"));
-    assert!(lab.nodes["g1"].ns.seen(VIP_B, 80).is_some());
 }
 
 #[test]
@@ -378,7 +396,7 @@ fn kube_proxy_translates_and_the_driver_marks() {
     let state = State::new("g1", "g1");
     lab.reset(&state);
     let g1 = &lab.nodes["g1"];
-    g1.restart(PortMode::KubeProxy);
+    g1.restart(lab.profile, PortMode::KubeProxy);
     g1.apply(lab.datapath("g1", &state));
     let rules = g1.ns.sh("iptables-save -t nat");
     assert!(!rules.contains("CGW-SVC-"), "{rules}");
@@ -475,24 +493,27 @@ fn gateway_moves_under_load_and_no_packet_has_a_wrong_source() {
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn connections_survive_a_planned_change_of_the_gateway() {
-    let lab = lab();
-    lab.reset(&State::new("g1", "g1"));
-    let mut egress: Vec<_> = ["a1", "a2", "b1"].map(|pod| lab.pod(pod).connect(EXT, PORT).unwrap()).into();
-    let mut ingress: Vec<_> = (0..8).map(|_| lab.ext.connect(VIP_A, 80).unwrap()).collect();
-    let mut hairpin: Vec<_> = ["a1", "a2"].map(|pod| lab.pod(pod).connect(VIP_B, 80).unwrap()).into();
-    for gateway in ["g2", "g1"] {
-        lab.apply(&State::new(gateway, gateway));
-        // Without a copy of the conntrack entries.
-        lab.nodes[if gateway == "g1" { "g2" } else { "g1" }].ns.sh("conntrack -F 2>/dev/null");
-        let alive =
-            |list: &mut Vec<lab::Open>| list.iter_mut().map(|open| usize::from(open.works())).sum::<usize>();
-        let alive = (alive(&mut egress), alive(&mut ingress), alive(&mut hairpin));
-        eprintln!(
-            "to {gateway}: egress {} of 3, ingress {} of 8, hairpin {} of 2",
-            alive.0, alive.1, alive.2
-        );
-        assert_eq!(alive, (3, 8, 2));
-    }
+    for_each_profile(|lab| {
+        lab.reset(&State::new("g1", "g1"));
+        let mut egress: Vec<_> =
+            ["a1", "a2", "b1"].map(|pod| lab.pod(pod).connect(EXT, PORT).unwrap()).into();
+        let mut ingress: Vec<_> = (0..8).map(|_| lab.ext.connect(VIP_A, 80).unwrap()).collect();
+        let mut hairpin: Vec<_> = ["a1", "a2"].map(|pod| lab.pod(pod).connect(VIP_B, 80).unwrap()).into();
+        for gateway in ["g2", "g1"] {
+            lab.apply(&State::new(gateway, gateway));
+            // Without a copy of the conntrack entries.
+            lab.nodes[if gateway == "g1" { "g2" } else { "g1" }].ns.sh("conntrack -F 2>/dev/null");
+            let alive = |list: &mut Vec<lab::Open>| {
+                list.iter_mut().map(|open| usize::from(open.works())).sum::<usize>()
+            };
+            let alive = (alive(&mut egress), alive(&mut ingress), alive(&mut hairpin));
+            eprintln!(
+                "to {gateway}: egress {} of 3, ingress {} of 8, hairpin {} of 2",
+                alive.0, alive.1, alive.2
+            );
+            assert_eq!(alive, (3, 8, 2));
+        }
+    });
 }
 
 #[test]
@@ -515,25 +536,28 @@ fn guards_are_written_before_the_bridge_can_be_read() {
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn uninstall_leaves_nothing() {
-    let lab = lab();
-    for member in lab.nodes.values() {
-        member.with_driver(|driver| driver.uninstall()).unwrap();
-    }
-    let before: Vec<_> = lab.nodes.values().map(lab::Member::state).collect();
-    assert!(before.iter().all(|(flows, rules)| !flows.iter().any(|flow| flow.contains("0xc6e")) && !rules.contains("CGW-")));
-    lab.reset(&State { excluded: vec!["192.168.50.101/32"], ..State::new("g1", "g2") });
-    assert_eq!(lab.pod("a1").seen(EXT, PORT), seen(VIP_A));
-    for member in lab.nodes.values() {
-        // As by another process: nothing is known of the desired state.
-        member.restart(PortMode::Own);
-        assert!(!member.with_driver(|driver| driver.uninstall()).unwrap().is_empty());
-        assert_eq!(member.with_driver(|driver| driver.uninstall()).unwrap(), []);
-    }
-    let after: Vec<_> = lab.nodes.values().map(lab::Member::state).collect();
-    assert_eq!(after, before);
-    for (pod, source) in [("a1", "192.168.50.11"), ("a2", "192.168.50.12"), ("a3", "192.168.50.21")] {
-        assert_eq!(lab.pod(pod).seen(EXT, PORT), seen(source), "{pod} leaves as without the driver");
-    }
+    for_each_profile(|lab| {
+        for member in lab.nodes.values() {
+            member.with_driver(|driver| driver.uninstall()).unwrap();
+        }
+        let before: Vec<_> = lab.nodes.values().map(lab::Member::state).collect();
+        assert!(before.iter().all(
+            |(flows, rules)| !flows.iter().any(|flow| flow.contains("0xc6e")) && !rules.contains("CGW-")
+        ));
+        lab.reset(&State { excluded: vec!["192.168.50.101/32"], ..State::new("g1", "g2") });
+        assert_eq!(lab.pod("a1").seen(EXT, PORT), seen(VIP_A));
+        for member in lab.nodes.values() {
+            // As by another process: nothing is known of the desired state.
+            member.restart(lab.profile, PortMode::Own);
+            assert!(!member.with_driver(|driver| driver.uninstall()).unwrap().is_empty());
+            assert_eq!(member.with_driver(|driver| driver.uninstall()).unwrap(), []);
+        }
+        let after: Vec<_> = lab.nodes.values().map(lab::Member::state).collect();
+        assert_eq!(after, before);
+        for (pod, source) in [("a1", "192.168.50.11"), ("a2", "192.168.50.12"), ("a3", "192.168.50.21")] {
+            assert_eq!(lab.pod(pod).seen(EXT, PORT), seen(source), "{pod} leaves as without the driver");
+        }
+    });
 }
 
 #[test]
@@ -546,7 +570,7 @@ fn first_installation_leaks_no_address_of_a_gateway() {
     let state = State::new("g1", "g1");
     lab.move_vips(&state);
     // The nodes are first; the gateway has flows and chains last.
-    lab.nodes["g1"].restart(PortMode::Own);
+    lab.nodes["g1"].restart(lab.profile, PortMode::Own);
     let addresses: [IpAddr; 1] = [VIP_A.parse().unwrap()];
     lab.nodes["g1"].apply(lab.datapath("g1", &State { unread: vec!["a1"], ..state.clone() }));
     let counter = Counter::new(&lab.ext, PORT, &addresses);

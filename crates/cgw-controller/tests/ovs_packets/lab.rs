@@ -1,7 +1,10 @@
 //! Nodes with openshift-sdn's bridge, in namespaces of this process. The userspace datapath of Open vSwitch, VXLAN between the nodes.
 //!
 //! Each node runs its own ovsdb-server and ovs-vswitchd, so that tun0, routes, iptables, conntrack and the lookup of the tunnel's route
-//! are all in the node's namespace. The bridge has the tables of openshift-sdn 3.11 (ovs-multitenant).
+//! are all in the node's namespace. The bridge has the tables of openshift-sdn 3.11 or 4.10 (ovs-multitenant).
+
+#[path = "tables.rs"]
+pub mod tables;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +23,11 @@ use cgw_controller::{
     agent::{
         datapath::{BoundPod, Datapath, Networks, Node, Peer, Protocol, ServicePort, VipPath, VipRoute},
         driver::{Change, Driver as _},
-        ovs::{Config, Ovs, plan::PortMode},
+        ovs::{
+            Config, Ovs,
+            plan::PortMode,
+            profile::{Profile, V3_7},
+        },
     },
     api::{TunId, TunMac},
 };
@@ -199,7 +206,7 @@ pub struct Member {
     pub ns: Ns,
     pub name: &'static str,
     pub ip: Ipv4Addr,
-    subnet: &'static str,
+    pub subnet: &'static str,
     run_dir: PathBuf,
     driver: Mutex<Option<Ovs>>,
     candidate: bool,
@@ -233,8 +240,9 @@ impl Member {
     }
 
     /// A driver that has not read anything, as after a restart of the agent.
-    pub fn restart(&self, ports: PortMode) {
+    pub fn restart(&self, profile: Profile, ports: PortMode) {
         let config = Config {
+            profile,
             run_dir: self.run_dir.clone(),
             timeout: Duration::from_secs(60),
             ports,
@@ -257,7 +265,9 @@ impl Member {
     /// Everything that the driver could have changed.
     pub fn state(&self) -> (BTreeSet<String>, String) {
         let flows = self.ofctl("--no-stats dump-flows br0");
-        let rules = self.ns.sh("iptables-save | grep -v '^#' | sed 's/\\[.*\\]//'");
+        let rules = self.ns.sh(
+            "iptables-save | grep -v '^#' | sed 's/\\[.*\\]//'; cat /proc/sys/net/ipv4/conf/tun0/arp_announce",
+        );
         (flows.lines().filter(|line| !line.contains("reply")).map(ToOwned::to_owned).collect(), rules)
     }
 }
@@ -277,6 +287,8 @@ pub struct Pod {
 
 /// All nodes, pods, and the outside.
 pub struct Lab {
+    /// The release of openshift-sdn.
+    pub profile: Profile,
     pub ext: Ns,
     pub nodes: BTreeMap<&'static str, Member>,
     pub pods: BTreeMap<&'static str, Pod>,
@@ -323,8 +335,18 @@ const PODS: [(&str, &str, &str, u32, u32); 6] = [
 
 /// The lab of this process. Tests use it one after another.
 pub fn lab() -> MutexGuard<'static, Lab> {
+    lab_of(V3_7)
+}
+
+/// The lab with the tables of this profile.
+pub fn lab_of(profile: Profile) -> MutexGuard<'static, Lab> {
     static LAB: OnceLock<Mutex<Lab>> = OnceLock::new();
-    lock(LAB.get_or_init(|| Mutex::new(Lab::new())))
+    let mut lab = lock(LAB.get_or_init(|| Mutex::new(Lab::new())));
+    if lab.profile != profile {
+        lab.profile = profile;
+        lab.nodes.values().for_each(|member| member.base(&lab));
+    }
+    lab
 }
 
 impl Lab {
@@ -358,7 +380,8 @@ impl Lab {
         cable(&fabric, &ext, "ext", "eth0");
         ext.sh(&format!("ip addr add {EXT}/24 dev eth0; ip addr add {EXT_2}/24 dev eth0"));
         ext.serve("ext", &[PORT]);
-        let mut lab = Lab { ext, nodes: BTreeMap::new(), pods: BTreeMap::new(), fabric, _folder: folder };
+        let (nodes, pods) = (BTreeMap::new(), BTreeMap::new());
+        let mut lab = Lab { profile: V3_7, ext, nodes, pods, fabric, _folder: folder };
         for (name, last, subnet, candidate) in NODES {
             let run_dir = lab._folder.path().join(name);
             fs::create_dir(&run_dir).unwrap();
@@ -374,7 +397,7 @@ impl Lab {
                 candidate,
             };
             member.set_up();
-            member.restart(PortMode::Own);
+            member.restart(V3_7, PortMode::Own);
             lab.nodes.insert(name, member);
         }
         for (name, node, ip, port, vnid) in PODS {
@@ -510,11 +533,14 @@ impl Lab {
         changes.concat()
     }
 
+    /// All agents, as after a restart.
+    pub fn restart(&self) {
+        self.nodes.values().for_each(|member| member.restart(self.profile, PortMode::Own));
+    }
+
     /// Every test begins with this.
     pub fn reset(&self, state: &State) {
-        for member in self.nodes.values() {
-            member.restart(PortMode::Own);
-        }
+        self.restart();
         self.apply(state);
         for ns in self.nodes.values().map(|member| &member.ns) {
             ns.sh("conntrack -F 2>/dev/null");
@@ -606,100 +632,13 @@ impl Member {
         ));
     }
 
-    fn others<'a>(&self, lab: &'a Lab) -> impl Iterator<Item = &'a Member> {
-        let name = self.name;
-        lab.nodes.values().filter(move |other| other.name != name)
-    }
-
-    /// The tables of openshift-sdn 3.11 with the plugin ovs-multitenant.
+    /// Replaces all flows by those of openshift-sdn.
     fn base(&self, lab: &Lab) {
-        let (gateway, subnet) = (self.gateway(), format!("{}.0/23", self.subnet));
-        let mut flows: Vec<String> = [
-            format!("table=0,priority=200,in_port=1,arp,nw_src={CLUSTER},nw_dst={CLUSTER},actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10"),
-            format!("table=0,priority=200,in_port=1,ip,nw_src={CLUSTER},actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10"),
-            format!("table=0,priority=200,in_port=1,ip,nw_dst={CLUSTER},actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],goto_table:10"),
-            "table=0,priority=150,in_port=1,actions=drop".into(),
-            format!("table=0,priority=400,in_port=2,ip,nw_src={gateway},actions=goto_table:30"),
-            format!("table=0,priority=300,in_port=2,ip,nw_src={subnet},nw_dst={CLUSTER},actions=goto_table:25"),
-            "table=0,priority=250,in_port=2,ip,nw_dst=224.0.0.0/4,actions=drop".into(),
-            format!("table=0,priority=200,in_port=2,arp,nw_src={gateway},nw_dst={CLUSTER},actions=goto_table:30"),
-            "table=0,priority=200,in_port=2,ip,actions=goto_table:30".into(),
-            "table=0,priority=150,in_port=2,actions=drop".into(),
-            "table=0,priority=100,arp,actions=goto_table:20".into(),
-            "table=0,priority=100,ip,actions=goto_table:20".into(),
-            "table=0,priority=0,actions=drop".into(),
-            "table=10,priority=0,actions=drop".into(),
-            "table=20,priority=300,udp,tp_dst=4789,actions=drop".into(),
-            "table=20,priority=0,actions=drop".into(),
-            "table=21,priority=0,actions=goto_table:30".into(),
-            "table=25,priority=0,actions=drop".into(),
-            format!("table=30,priority=300,arp,nw_dst={gateway},actions=output:2"),
-            format!("table=30,priority=200,arp,nw_dst={subnet},actions=goto_table:40"),
-            format!("table=30,priority=100,arp,nw_dst={CLUSTER},actions=goto_table:50"),
-            format!("table=30,priority=300,ip,nw_dst={gateway},actions=output:2"),
-            format!("table=30,priority=100,ip,nw_dst={SERVICES},actions=goto_table:60"),
-            format!("table=30,priority=200,ip,nw_dst={subnet},actions=goto_table:70"),
-            format!("table=30,priority=100,ip,nw_dst={CLUSTER},actions=goto_table:90"),
-            "table=30,priority=50,in_port=1,ip,nw_dst=224.0.0.0/4,actions=goto_table:120".into(),
-            "table=30,priority=25,ip,nw_dst=224.0.0.0/4,actions=goto_table:110".into(),
-            "table=30,priority=0,ip,actions=goto_table:100".into(),
-            "table=30,priority=0,arp,actions=drop".into(),
-            "table=40,priority=0,actions=drop".into(),
-            "table=50,priority=0,actions=drop".into(),
-            "table=60,priority=200,actions=output:2".into(),
-            "table=60,priority=0,actions=drop".into(),
-            "table=70,priority=0,actions=drop".into(),
-            format!("table=80,priority=300,ip,nw_src={gateway},actions=output:NXM_NX_REG2[]"),
-            "table=80,priority=200,reg0=0,actions=output:NXM_NX_REG2[]".into(),
-            "table=80,priority=200,reg1=0,actions=output:NXM_NX_REG2[]".into(),
-            "table=80,priority=0,actions=drop".into(),
-            "table=90,priority=0,actions=drop".into(),
-            "table=100,priority=300,udp,tp_dst=4789,actions=drop".into(),
-            "table=100,priority=0,actions=goto_table:101".into(),
-            // EgressNetworkPolicy of namespace A, on every node. The gateway applies it only if the VNID comes with the packet.
-            format!("table=101,priority=10,ip,reg0={VNID_A:#x},nw_dst={EXT_2},actions=drop"),
-            "table=101,priority=0,actions=output:2".into(),
-            "table=110,priority=0,actions=drop".into(),
-            "table=120,priority=0,actions=drop".into(),
-            "table=253,actions=note:01.07.00.00.00.00".into(),
-        ]
-        .into();
-        for vnid in [VNID_A, VNID_B, VNID_C] {
-            flows.push(format!(
-                "table=80,priority=100,reg0={vnid:#x},reg1={vnid:#x},actions=output:NXM_NX_REG2[]"
-            ));
-        }
-        for other in self.others(lab) {
-            let (ip, subnet) = (other.ip, format!("{}.0/23", other.subnet));
-            let send = format!("move:NXM_NX_REG0[]->NXM_NX_TUN_ID[0..31],set_field:{ip}->tun_dst,output:1");
-            flows.push(format!("table=10,priority=100,tun_src={ip},actions=goto_table:30"));
-            flows.push(format!("table=50,priority=100,arp,nw_dst={subnet},actions={send}"));
-            flows.push(format!("table=90,priority=100,ip,nw_dst={subnet},actions={send}"));
-        }
-        for pod in lab.pods.values().filter(|pod| pod.node == self.name) {
-            flows.extend(pod_flows(pod));
-        }
         let file = self.run_dir.join("base");
-        fs::write(&file, flows.join("\n")).unwrap();
+        fs::write(&file, tables::base(&lab.profile, lab, self).join("\n")).unwrap();
+        self.ofctl("del-flows br0");
         self.ofctl(&format!("add-flows br0 {}", file.display()));
     }
-}
-
-/// The flows of a pod in openshift-sdn.
-pub fn pod_flows(pod: &Pod) -> Vec<String> {
-    let (ip, port, vnid, mac) = (pod.ip, pod.port, pod.vnid, pod_mac(pod.ip));
-    let load = format!("load:{vnid:#x}->NXM_NX_REG0[]");
-    vec![
-        format!(
-            "table=20,priority=100,in_port={port},arp,nw_src={ip},arp_sha={mac},actions={load},goto_table:21"
-        ),
-        format!("table=20,priority=100,in_port={port},ip,nw_src={ip},actions={load},goto_table:21"),
-        format!("table=25,priority=100,ip,nw_src={ip},actions={load},goto_table:30"),
-        format!("table=40,priority=100,arp,nw_dst={ip},actions=output:{port}"),
-        format!(
-            "table=70,priority=100,ip,nw_dst={ip},actions=load:{vnid:#x}->NXM_NX_REG1[],load:{port:#x}->NXM_NX_REG2[],goto_table:80"
-        ),
-    ]
 }
 
 /// Packets from clients that connect all the time, counted by source where they arrive.
