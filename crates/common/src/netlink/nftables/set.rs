@@ -15,7 +15,7 @@ pub struct Set {
     pub key: Vec<DataType>,
     /// The data of a map; none for a set.
     pub data: Option<MapData>,
-    /// Keys are bounds of ranges, as [`super::interval::bounds`] has them, and not values. Only for a key of one type.
+    /// Keys are ranges and not values. Of one type: bounds, as [`super::interval::bounds`] has them. Of several: [`Element::range`].
     pub interval: bool,
     /// The set has no name in the kernel, and is deleted with the rule that refers to it. Its elements cannot be changed after the batch.
     pub anonymous: bool,
@@ -56,6 +56,8 @@ pub struct Element {
     pub key: Vec<u8>,
     /// NFT_SET_ELEM_INTERVAL_END: the first value that is no longer in the range before it.
     pub end: bool,
+    /// The last values of the ranges that begin with `key`, of a set with ranges of several types.
+    pub last: Option<Vec<u8>>,
     /// The data of a map's element.
     pub data: Option<ElementData>,
 }
@@ -78,6 +80,8 @@ const WITHOUT_NAME: u32 = 1 | 2;
 const INTERVAL: u32 = 4;
 /// NFT_SET_MAP.
 const MAP: u32 = 8;
+/// NFT_SET_CONCAT.
+const CONCATENATED: u32 = 0x80;
 /// NFT_DATA_VERDICT.
 const VERDICT: u32 = 0xffff_ff00;
 /// NFT_SET_ELEM_INTERVAL_END.
@@ -174,6 +178,12 @@ impl Set {
         Self { interval: true, ..Self::new(name, &[DataType::Ipv4]) }
     }
 
+    /// A set of several types, each with a range, whose elements are [`Element::range`]. Linux 5.6 or newer.
+    #[must_use]
+    pub fn ranges(name: impl Into<String>, key: &[DataType]) -> Self {
+        Self { interval: true, ..Self::new(name, key) }
+    }
+
     /// A map to values.
     #[must_use]
     pub fn map(name: impl Into<String>, key: &[DataType], data: &[DataType]) -> Self {
@@ -203,10 +213,12 @@ impl Set {
     /// Writes the attributes of NFT_MSG_NEWSET behind the table; `id` is unique in the batch.
     pub(super) fn write(&self, message: &mut Message, id: u32) {
         let (key, length) = type_of(&self.key);
+        let ranges = self.interval && self.key.len() > 1;
         let mut flags = if self.interval { INTERVAL } else { 0 };
+        flags |= if ranges { CONCATENATED } else { 0 };
         flags |= if self.anonymous { WITHOUT_NAME } else { 0 };
         flags |= if self.data.is_some() { MAP } else { 0 };
-        // NFTA_SET_NAME, _FLAGS, _KEY_TYPE, _KEY_LEN, _DATA_TYPE, _DATA_LEN, _ID, _USERDATA.
+        // NFTA_SET_NAME, _FLAGS, _KEY_TYPE, _KEY_LEN, _DATA_TYPE, _DATA_LEN, _DESC, _ID, _USERDATA.
         message.string(2, if self.anonymous { ANONYMOUS } else { &self.name });
         message.be32(3, flags).be32(4, key).be32(5, length);
         match &self.data {
@@ -218,6 +230,18 @@ impl Set {
                 message.be32(6, number).be32(7, length);
             }
             None => {}
+        }
+        if ranges {
+            // NFTA_SET_DESC_CONCAT, NFTA_LIST_ELEM, NFTA_SET_FIELD_LEN: the kernel needs the place of each range.
+            message.nest(9, |message| {
+                message.nest(2, |message| {
+                    for field in &self.key {
+                        message.nest(ELEMENT, |message| {
+                            message.be32(1, field.length());
+                        });
+                    }
+                });
+            });
         }
         message.be32(10, id).attribute(13, &self.userdata());
     }
@@ -246,7 +270,14 @@ impl Element {
     /// An element of a set.
     #[must_use]
     pub fn new(key: impl Into<Vec<u8>>) -> Self {
-        Self { key: key.into(), end: false, data: None }
+        Self { key: key.into(), end: false, last: None, data: None }
+    }
+
+    /// An element of [`Set::ranges`]: each value is between that of `first` and that of `last`, which both have the format of
+    /// [`concatenated`]. Elements must not overlap.
+    #[must_use]
+    pub fn range(first: impl Into<Vec<u8>>, last: impl Into<Vec<u8>>) -> Self {
+        Self { last: Some(last.into()), ..Self::new(first) }
     }
 
     /// An element of a map.
@@ -263,9 +294,12 @@ impl Element {
 
     /// Writes NFTA_LIST_ELEM.
     fn write(&self, message: &mut Message) {
-        // NFTA_SET_ELEM_KEY, _DATA, _FLAGS.
+        // NFTA_SET_ELEM_KEY, _KEY_END, _DATA, _FLAGS.
         message.nest(ELEMENT, |message| {
             value(message, 1, &self.key);
+            if let Some(last) = &self.last {
+                value(message, 10, last);
+            }
             match &self.data {
                 Some(ElementData::Value(bytes)) => {
                     value(message, 2, bytes);
@@ -315,6 +349,7 @@ impl Element {
                     });
                 }
                 3 => read.end = attribute.be32()? & INTERVAL_END != 0,
+                10 => read.last = Some(first()??.payload.to_vec()),
                 _ => {}
             }
         }
@@ -340,75 +375,4 @@ pub(super) fn write_elements(elements: &[Element], mut add: impl FnMut(u16, &[u8
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn verdicts() -> impl Strategy<Value = Verdict> {
-        let fixed = [Verdict::Accept, Verdict::Drop, Verdict::Return, Verdict::Continue];
-        prop_oneof![
-            proptest::sample::select(fixed.to_vec()),
-            "[a-z]{1,20}".prop_map(Verdict::Jump),
-            "[a-z]{1,20}".prop_map(Verdict::Goto),
-        ]
-    }
-
-    fn elements() -> impl Strategy<Value = Element> {
-        let bytes = || proptest::collection::vec(any::<u8>(), 0..40);
-        let data = prop_oneof![
-            Just(None),
-            bytes().prop_map(|value| Some(ElementData::Value(value))),
-            verdicts().prop_map(|verdict| Some(ElementData::Verdict(verdict))),
-        ];
-        (bytes(), any::<bool>(), data).prop_map(|(key, end, data)| Element { key, end, data })
-    }
-
-    /// The payloads of the messages with `elements`.
-    fn payloads(elements: &[Element]) -> Vec<Vec<u8>> {
-        let mut payloads = Vec::new();
-        write_elements(elements, |kind, bytes| {
-            let mut message = Message::new(0, 0, &[0; 4]);
-            message.attribute(kind, bytes);
-            assert!(message.write(0, &mut Vec::new()), "an attribute is too long");
-            payloads.push(message.body().to_vec());
-        });
-        payloads
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
-            let _ = Element::read_all(&bytes);
-            let mut message = Message::new(0, 0, &[0; 4]);
-            message.nest(ELEMENTS, |message| { message.attribute(ELEMENT | NESTED, &bytes); });
-            let _ = Element::read_all(message.body());
-        }
-
-        #[test]
-        fn written_elements_are_read(elements in proptest::collection::vec(elements(), 0..20)) {
-            let read: Vec<_> = payloads(&elements).iter().flat_map(|payload| Element::read_all(payload).unwrap()).collect();
-            prop_assert_eq!(read, elements);
-        }
-    }
-
-    #[test]
-    fn many_elements_are_written_in_chunks_below_the_limit_of_an_attribute() {
-        let elements: Vec<_> =
-            (0..5000_u32).map(|number| Element::with_value(number.to_be_bytes(), [7; 16])).collect();
-        let payloads = payloads(&elements);
-        assert!(payloads.len() > 1);
-        let read: Vec<_> = payloads.iter().flat_map(|payload| Element::read_all(payload).unwrap()).collect();
-        assert_eq!(read, elements);
-    }
-
-    #[test]
-    fn a_concatenated_type_has_the_number_and_length_of_nft() {
-        // `nft --debug=mnl add set t s { type ipv4_addr . inet_proto . inet_service; }`.
-        assert_eq!(
-            type_of(&[DataType::Ipv4, DataType::Protocol, DataType::Service]),
-            (7 << 12 | 12 << 6 | 13, 12)
-        );
-        assert_eq!(type_of(&[DataType::Protocol]), (12, 1));
-    }
-}
+mod tests;

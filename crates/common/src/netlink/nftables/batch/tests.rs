@@ -56,6 +56,8 @@ fn matches_and_statements_are_listed_as_nft_writes_them() {
     isolated(|| {
         let mut socket = socket();
         let fields = [Field::DestinationAddress, Field::Protocol, Field::DestinationPort];
+        let from_to = [Field::SourceAddress, Field::Protocol, Field::DestinationPort];
+        let client = |number, port| service_key(address(number), TCP, port);
         let match_chain = [
             Rule::new().iifname("eth0").oifname("vx0").accept(),
             Rule::new().iifname_not("eth0").oifname_not("vx0").drop(),
@@ -75,6 +77,7 @@ fn matches_and_statements_are_listed_as_nft_writes_them() {
             Rule::new().not_in_set(&[Field::SourceAddress], "networks").goto("inner"),
             Rule::new().ct_original_daddr_in("hosts").return_to_caller(),
             Rule::new().vmap(&fields, "services"),
+            Rule::new().in_set(&from_to, "clients").counter(),
             Rule::new().comment("the last rule").l4proto(TCP).reject(Reject::Reset),
         ];
         let change_chain = [
@@ -114,6 +117,7 @@ fn matches_and_statements_are_listed_as_nft_writes_them() {
             .add_chain(&Chain::base("dnat", ChainType::Nat, Hook::Prerouting, -100))
             .add_chain(&Chain::base("input", ChainType::Filter, Hook::Input, 0))
             .add_set(&Set::networks("networks").comment("pods"))
+            .add_set(&Set::ranges("clients", &[T::Ipv4, T::Protocol, T::Service]))
             .add_set(&Set::new("hosts", &[T::Ipv4]))
             .add_set(&Set::new("links", &[T::InterfaceName]))
             .add_set(&Set::map("marks", &[T::Ipv4], &[T::Mark]))
@@ -121,6 +125,13 @@ fn matches_and_statements_are_listed_as_nft_writes_them() {
             .add_set(&Set::map("backends", &[T::Index], &[T::Ipv4, T::Service]))
             .add_set(&Set::verdict_map("services", &[T::Ipv4, T::Protocol, T::Service]))
             .add_elements("networks", &interval::bounds(false, &["10.244.0.0/16".parse().unwrap()]))
+            .add_elements(
+                "clients",
+                &[
+                    Element::range(client(0x1_0000, 80), client(0x1_ffff, 80)),
+                    Element::range(client(7, 80), client(7, 90)),
+                ],
+            )
             .add_elements("hosts", &[Element::new(address(4).octets())])
             .add_elements("links", &[Element::new(interface_name("eth0"))])
             .add_elements("marks", &[Element::with_value(address(5).octets(), 0x20_u32.to_ne_bytes())])
@@ -157,7 +168,7 @@ fn matches_and_statements_are_listed_as_nft_writes_them() {
         assert!(listed.contains("comment \"of the agent\""), "{listed}");
         let dump = dumped(&mut socket, Family::Ipv4);
         assert_eq!(dump.userdata, comment::encode("of the agent"));
-        assert_eq!((dump.chains.len(), dump.sets.len()), (7, 7));
+        assert_eq!((dump.chains.len(), dump.sets.len()), (7, 8));
         let last = dump.rules.iter().find(|rule| rule.userdata == comment::encode("the last rule")).unwrap();
         assert_eq!(last.chain, "match");
     });

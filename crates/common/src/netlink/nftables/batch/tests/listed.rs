@@ -1,13 +1,20 @@
 //! The blocks of `nft list table` of the table with all matches and statements.
 
 /// Head and lines of each block.
-pub const LISTED: [(&str, &str); 11] = [
+pub const LISTED: [(&str, &str); 12] = [
     (
         "set networks",
         r#"type ipv4_addr
         flags interval
         comment "pods"
         elements = { 10.244.0.0/16 }"#,
+    ),
+    (
+        "set clients",
+        r"type ipv4_addr . inet_proto . inet_service
+        flags interval
+        elements = { 10.1.0.0/16 . tcp . 80,
+             10.0.0.7 . tcp . 80-90 }",
     ),
     (
         "set links",
@@ -52,6 +59,7 @@ pub const LISTED: [(&str, &str); 11] = [
         ip saddr != @networks goto inner
         ct original ip daddr @hosts return
         ip daddr . ip protocol . th dport vmap @services
+        ip saddr . ip protocol . th dport @clients counter packets 0 bytes 0
         reject with tcp reset comment "the last rule""#,
     ),
     (
