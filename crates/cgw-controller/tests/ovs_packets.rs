@@ -6,7 +6,7 @@
 mod lab;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     process::{Command, Stdio},
     sync::{
@@ -412,7 +412,55 @@ fn kube_proxy_translates_and_the_driver_marks() {
     assert!(g1.apply(lab.datapath("g1", &state)).iter().all(|change| change.is_repair));
     assert_eq!(through(&lab, "ext", VIP_A), Some(("a1".into(), EXT.into())));
     assert_eq!(through(&lab, "a2", VIP_B), Some(("b1".into(), VIP_A.into())));
+    // Sources are compared before kube-proxy translates.
+    let restricted = State { sources: BTreeMap::from([("b", vec!["192.168.50.100/32"])]), ..state };
+    g1.apply(lab.datapath("g1", &restricted));
+    assert_eq!(through(&lab, "ext", VIP_B), Some(("b1".into(), EXT.into())));
+    assert_eq!(through(&lab, "a2", VIP_B), None);
     g1.ns.sh("iptables -t nat -D PREROUTING -j KUBE-SERVICES; iptables -t nat -F KUBE-SERVICES; iptables -t nat -X KUBE-SERVICES");
+}
+
+#[test]
+#[ignore = "full: Open vSwitch"]
+fn a_vip_admits_the_sources_of_its_service() {
+    let lab = lab();
+    for gateway in ["g1", "g2"] {
+        let mut state = State::new("g1", gateway);
+        lab.reset(&state);
+        let mut open = lab.ext.connect(VIP_B, 80).unwrap();
+        // A bound pod is its VIP, and its own address is nothing. An unbound pod has the address of its node.
+        let lists: [(Vec<&str>, &[&str]); 7] = [
+            (vec!["192.168.50.100/32"], &["ext"]),
+            (vec!["192.168.50.201/32", "203.0.113.0/24"], &["a1", "a3"]),
+            (vec!["192.168.50.202/32"], &["b1", gateway]),
+            (vec![lab::CLUSTER], &[]),
+            (vec!["192.168.50.11/32"], &["c1", "n1"]),
+            (vec![if gateway == "g1" { "192.168.50.21/32" } else { "192.168.50.22/32" }], &[gateway]),
+            (vec![], &[]),
+        ];
+        for (list, admitted) in lists {
+            state.sources.insert("b", list);
+            lab.apply(&state);
+            let clients = ["ext", "a1", "a3", "b1", "c1", "n1", gateway];
+            let reached: Vec<&str> = thread::scope(|scope| {
+                let attempts = clients.map(|client| {
+                    let ns = match client {
+                        "ext" => &lab.ext,
+                        name => lab.nodes.get(name).map_or_else(|| lab.pod(name), |member| &member.ns),
+                    };
+                    (client, scope.spawn(move || ns.fetch(VIP_B, 80)))
+                });
+                let reached = attempts.into_iter().filter_map(|(client, attempt)| {
+                    attempt.join().unwrap().is_some_and(|line| line.starts_with("b1 ")).then_some(client)
+                });
+                reached.collect()
+            });
+            assert_eq!(reached, admitted, "{gateway}: {:?}", state.sources);
+            assert!(open.works(), "an open connection");
+            assert!(through(&lab, "ext", VIP_A).is_some(), "another VIP");
+        }
+        assert_eq!(lab.apply(&state), []);
+    }
 }
 
 /// The gateway moves six times while pods and clients connect all the time. The order of the nodes is never the same.

@@ -6,12 +6,16 @@
 mod lab;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::{A, B, Lab, OUTSIDE, PODS, SILENCE, TIMEOUT, node, pod, tcp};
+
+/// The gateway of each VIP.
+type Gateways = BTreeMap<Ipv4Addr, Option<&'static str>>;
 
 #[test]
 fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
@@ -29,7 +33,7 @@ fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
     }
     lab.place(A, "g1");
     lab.place(B, "g1");
-    let gateways = BTreeMap::from([(A, Some("g1")), (B, Some("g1"))]);
+    let mut gateways = Gateways::from([(A, Some("g1")), (B, Some("g1"))]);
     println!("first apply: {:?}", lab.apply(&gateways));
 
     for layout in ["one gateway", "two gateways", "two gateways, and kube-proxy translates VIPs"] {
@@ -37,7 +41,8 @@ fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
             "one gateway" => {}
             "two gateways" => {
                 lab.place(B, "g2");
-                lab.apply(&BTreeMap::from([(A, Some("g1")), (B, Some("g2"))]));
+                gateways.insert(B, Some("g2"));
+                lab.apply(&gateways);
             }
             _ => lab.translate_vips(),
         }
@@ -88,6 +93,7 @@ fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
         assert_eq!(lab.tcp("ext", B, 81), "ConnectionRefused");
         assert_eq!(lab.tcp("a1", B, 81), "ConnectionRefused");
         assert_eq!(lab.tcp("ext", B, 22), "ConnectionRefused");
+        admit_sources(&mut lab, layout, &gateways);
     }
     // The agent has not read this pod.
     lab.assert_dropped("u1", OUTSIDE, 80);
@@ -98,6 +104,60 @@ fn packets_of_bound_pods_leave_and_arrive_with_their_vip() {
     }
     assert_eq!(lab.tcp("c1", OUTSIDE, 80), format!("ext {}", node("w1").0));
     change_under_load(&mut lab);
+}
+
+/// The clients of a VIP with a list of sources: a bound pod is its VIP in every layout, its own address is nothing.
+fn admit_sources(lab: &mut Lab, layout: &str, gateways: &Gateways) {
+    let gateway = gateways[&B].unwrap();
+    let mut clients = vec!["ext", "a1", "a2", "a3", "a4", "b1"];
+    // Where kube-proxy translates the VIP, packets of the others do not reach the gateway.
+    if !layout.contains("kube-proxy") {
+        clients.extend(["c1", "w1", "w2", "g1", "g2"]);
+    }
+    // The address of an unbound pod is that of its node.
+    let nodes = [node("w1").0, node(gateway).0].map(|node| format!("{node}/32")).join(",");
+    let open = lab.echo("ext", B);
+    for (list, admitted) in [
+        (format!("{OUTSIDE}/32"), vec!["ext"]),
+        (format!("{A}/32,203.0.113.0/24"), vec!["a1", "a2", "a3", "a4"]),
+        (format!("{B}/32"), vec!["b1", gateway]),
+        ("10.244.0.0/16".to_owned(), vec![]),
+        (nodes, vec!["c1", "w1", gateway]),
+        (format!("{OUTSIDE}/31,{A}/32"), vec!["ext", "a1", "a2", "a3", "a4"]),
+        (String::new(), vec![]),
+    ] {
+        let networks = list.split(',').filter(|network| !network.is_empty());
+        lab.sources.insert(B, networks.map(|network| network.parse().unwrap()).collect());
+        lab.apply(gateways);
+        let attempts: Vec<_> = clients
+            .iter()
+            .map(|client| {
+                let timeout = if admitted.contains(client) { TIMEOUT } else { SILENCE };
+                (client, lab.inside(client, move || tcp(B, 80, timeout)))
+            })
+            .collect();
+        for (client, attempt) in attempts {
+            let response = attempt.join().unwrap();
+            let is_expected = match admitted.contains(client) {
+                true => response.starts_with('b'),
+                false => response == "TimedOut",
+            };
+            assert!(is_expected, "{layout}: {client} to a VIP that admits {list:?}: {response}");
+        }
+        assert!(lab.tcp("ext", A, 80).starts_with('a'), "{layout}: another VIP");
+        assert_eq!(lab.tcp("ext", B, 22), "ConnectionRefused", "{layout}: no port of the list");
+        let goal = open.lines.load(Ordering::Relaxed) + 2;
+        until("an open connection", || open.lines.load(Ordering::Relaxed) >= goal);
+    }
+    let listed = lab.run(gateway, "nft list chain ip cgw sources");
+    assert_eq!(
+        listed.matches("counter packets 0 ").count(),
+        0,
+        "{layout}: refused packets are counted: {listed}"
+    );
+    lab.sources.clear();
+    lab.apply(gateways);
+    assert!(lab.tcp("ext", B, 80).starts_with('b'), "{layout}: a VIP without a list");
 }
 
 /// New and open connections while the VIP moves: the outside sees no other address, and the open ones stay.

@@ -114,6 +114,16 @@ pub struct ServicePort {
     pub backends: Vec<(Ipv4Addr, u16)>,
     /// `sessionAffinity: ClientIP`, with its timeout.
     pub affinity: Option<Duration>,
+    /// Disjoint networks with the clients that may open connections, see [`ServicePort::admits`]. None: all clients.
+    pub sources: Option<Vec<Ipv4Net>>,
+}
+
+impl ServicePort {
+    /// Whether a client may open connections: `source` is its address, that of a bound pod its VIP.
+    #[must_use]
+    pub fn admits(&self, source: Ipv4Addr) -> bool {
+        self.sources.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(&source)))
+    }
 }
 
 /// Transport protocol of a Service's port.

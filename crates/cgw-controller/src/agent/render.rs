@@ -35,8 +35,9 @@ pub fn summary(datapath: &Datapath) -> String {
 pub fn vips(datapath: &Datapath) -> BTreeMap<Ipv4Addr, String> {
     let line = |(vip, path): (&Ipv4Addr, &VipPath)| {
         let local = path.pods.values().filter(|pod| pod.node_ip == datapath.node.ip).count();
+        let restricted = path.ports.iter().filter(|port| port.sources.is_some()).count();
         let text = format!(
-            "{}, tunnel ID {}, {} pods, {local} on this node, {} ports",
+            "{}, tunnel ID {}, {} pods, {local} on this node, {} ports, {restricted} with loadBalancerSourceRanges",
             gateway(datapath, &path.route),
             path.tun_id,
             path.pods.len(),
@@ -124,6 +125,7 @@ fn vip(vip: Ipv4Addr, path: &VipPath) -> Value {
             "port": port.port,
             "backends": port.backends.iter().map(|(ip, number)| format!("{ip}:{number}")).collect::<Vec<_>>(),
             "affinity": port.affinity.map(|timeout| format!("{}s", timeout.as_secs())),
+            "sources": port.sources,
         })).collect::<Vec<_>>(),
     })
 }
@@ -137,12 +139,13 @@ mod tests {
     fn a_decision_is_rendered_as_text_and_json() {
         let mut env = TestEnv::bound();
         env.service(service("c/forged", VIP_A, "", "app=x"));
+        env.edit_service("a/a", |service| service.source_ranges = vec!["192.0.2.0/24".into()]);
         let decision = env.decide("n1");
         let change = Change { object: "route", description: "add".into(), is_repair: false };
         let text = text(&decision, std::slice::from_ref(&change));
         for part in [
             "datapath: node n1 (192.168.50.11, no gateway candidate), 2 other nodes, 2 VIPs, 4 bound pods, 1 unbound pods on this node",
-            "  VIP 192.168.50.201: gateway g1 (192.168.50.21), tunnel ID 0x00000001, 2 pods, 1 on this node, 1 ports",
+            "  VIP 192.168.50.201: gateway g1 (192.168.50.21), tunnel ID 0x00000001, 2 pods, 1 on this node, 1 ports, 1 with loadBalancerSourceRanges",
             "1 changes\n  route: add",
             "problem: Service c/forged: no binding of VIP 192.168.50.201 admits this Service",
         ] {
@@ -151,6 +154,8 @@ mod tests {
         let json = json(&decision, &[change]);
         let backends = json.pointer("/datapath/vips/0/ports/0/backends").unwrap();
         assert_eq!(*backends, serde_json::json!(["10.244.11.10:8080", "10.244.21.10:8080"]));
+        let sources = json.pointer("/datapath/vips/0/ports/0/sources").unwrap();
+        assert_eq!(*sources, serde_json::json!(["192.0.2.0/24"]));
         assert_eq!(*json.pointer("/problems/0/reason").unwrap(), "NotAdmitted");
         assert_eq!(*json.pointer("/datapath/vips/0/route/nodeIP").unwrap(), "192.168.50.21");
     }

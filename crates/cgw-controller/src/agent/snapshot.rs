@@ -98,6 +98,8 @@ pub struct Service {
     pub ports: Vec<Port>,
     /// `sessionAffinity: ClientIP`, with its timeout.
     pub affinity: Option<Duration>,
+    /// spec.loadBalancerSourceRanges
+    pub source_ranges: Vec<String>,
 }
 
 /// A port of a Service.

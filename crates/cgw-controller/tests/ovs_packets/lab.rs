@@ -308,11 +308,20 @@ pub struct State {
     pub unread: Vec<&'static str>,
     /// Destinations that leave with the address of the node.
     pub excluded: Vec<&'static str>,
+    /// Clients that the ports of `a` and `b` admit; all of a name that is not in it.
+    pub sources: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
 impl State {
     pub fn new(a: &'static str, b: &'static str) -> State {
-        State { a: Some(a), b: Some(b), mac: None, unread: Vec::new(), excluded: Vec::new() }
+        State {
+            a: Some(a),
+            b: Some(b),
+            mac: None,
+            unread: Vec::new(),
+            excluded: Vec::new(),
+            sources: BTreeMap::new(),
+        }
     }
 }
 
@@ -484,6 +493,10 @@ impl Lab {
                         .map(|(_, pod)| (pod.ip, 8080))
                         .collect(),
                     affinity: None,
+                    sources: state
+                        .sources
+                        .get(prefix)
+                        .map(|list| list.iter().map(|network| network.parse().unwrap()).collect()),
                 })
                 .into(),
         };

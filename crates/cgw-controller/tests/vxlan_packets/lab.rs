@@ -17,6 +17,7 @@ use cgw_controller::agent::vxlan::plan::mac_of;
 use cgw_controller::agent::vxlan::{Config, Vxlan};
 use cgw_controller::api::{TunId, TunMac};
 use common::netlink::isolated::{enter, run};
+use ipnet::Ipv4Net;
 
 pub const OUTSIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 100);
 pub const A: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 201);
@@ -56,11 +57,14 @@ pub fn pod(name: &str) -> Ipv4Addr {
 pub struct Lab {
     prefix: String,
     drivers: BTreeMap<&'static str, Vxlan>,
+    /// The clients that the ports of a VIP admit; all of a VIP that is not in it.
+    pub sources: BTreeMap<Ipv4Addr, Vec<Ipv4Net>>,
 }
 
 impl Lab {
     pub fn new() -> Lab {
-        let lab = Lab { prefix: format!("cgwt{}", std::process::id()), drivers: BTreeMap::new() };
+        let prefix = format!("cgwt{}", std::process::id());
+        let lab = Lab { prefix, drivers: BTreeMap::new(), sources: BTreeMap::new() };
         lab.add("ul");
         lab.ip("ul", "link add ul type bridge");
         lab.ip("ul", "link set ul up");
@@ -273,7 +277,10 @@ impl Lab {
     pub fn apply(&mut self, gateways: &BTreeMap<Ipv4Addr, Option<&'static str>>) -> Duration {
         let mut longest = Duration::ZERO;
         for (name, ..) in NODES.into_iter().rev() {
-            let datapath = datapath(name, gateways);
+            let mut datapath = datapath(name, gateways);
+            for (vip, path) in &mut datapath.vips {
+                path.ports.iter_mut().for_each(|port| port.sources = self.sources.get(vip).cloned());
+            }
             let driver = self.drivers.remove(name);
             let work = move || {
                 let mut driver = driver.unwrap_or_else(|| Vxlan::new(Config::default()).unwrap());
@@ -340,6 +347,7 @@ fn datapath(name: &str, gateways: &BTreeMap<Ipv4Addr, Option<&'static str>>) -> 
             port: 80,
             backends: pods.iter().map(|(name, ..)| (pod(name), 8080)).collect(),
             affinity: None,
+            sources: None,
         };
         let closed = ServicePort { port: 81, backends: vec![(pod("b1"), 9)], ..port(Protocol::Tcp) };
         VipPath {

@@ -36,6 +36,9 @@ pub struct ServiceSpec {
     /// The timeout of `ClientIP`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity_config: Option<AffinityConfig>,
+    /// Networks of the clients that may use the Service.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub load_balancer_source_ranges: Vec<String>,
 }
 
 /// `spec.sessionAffinityConfig`

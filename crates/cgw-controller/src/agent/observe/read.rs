@@ -133,6 +133,7 @@ pub fn service(service: &kinds::Service) -> Option<Service> {
         selector: spec.selector.clone(),
         ports: ports(&spec.ports),
         affinity,
+        source_ranges: spec.load_balancer_source_ranges.clone(),
     })
 }
 
@@ -263,7 +264,7 @@ mod tests {
             "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1", "labels": {"x": "y"},
                 "creationTimestamp": "2026-11-21T12:00:00Z", "annotations": annotations},
             "spec": {"selector": {"app": "a"}, "clusterIP": "10.96.0.9", "type": "LoadBalancer",
-                "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+                "loadBalancerSourceRanges": [" 10.0.0.0/8"], "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
                 "ports": [{"name": "http", "port": 80, "targetPort": "web", "nodePort": 30080},
                     {"port": 53, "protocol": "UDP"}, {"port": 9, "protocol": "OTHER"}]},
             "status": {"loadBalancer": {}},
@@ -281,6 +282,7 @@ mod tests {
         let service = super::service(&carrying).unwrap();
         assert_eq!(service.annotations.len(), 1);
         assert_eq!((service.created, service.affinity), (1_795_262_400, Some(Duration::from_secs(60))));
+        assert_eq!(service.source_ranges, [" 10.0.0.0/8"]);
         assert_eq!(
             service.ports,
             [

@@ -1,10 +1,11 @@
 //! The desired flows, chains and sysctls of a node. Pure: from the datapath and the facts about the node's bridge.
 //!
 //! Every node has the flows of its own bound pods and of all VIPs, and the guards of the table mangle. Gateway candidates also have
-//! DNAT and SNAT of all VIPs, so a change of a gateway changes flows only.
+//! DNAT and SNAT of all VIPs, and compare the sources of ports with `loadBalancerSourceRanges`, so a change of a gateway changes flows only.
 
 mod chains;
 mod flows;
+mod sources;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -5,6 +5,8 @@ use std::{
     net::Ipv4Addr,
 };
 
+use ipnet::{IpNet, Ipv4Net};
+
 use super::{
     Bindings, Pods,
     problem::{Problems, Reason},
@@ -24,6 +26,7 @@ pub(super) fn by_vip(
     for admitted in &bindings.services {
         let (carrier, Ok(vip)) = (admitted.carrier, &admitted.vip) else { continue };
         let service = &*carrier.service;
+        let sources = sources(service, problems);
         for port in &service.ports {
             let key = (*vip, port.protocol, port.port);
             if let Some((other, _)) = ports.get(&key) {
@@ -37,6 +40,7 @@ pub(super) fn by_vip(
                 port: port.port,
                 backends: backends(*vip, port, carrier, pods),
                 affinity: service.affinity,
+                sources: sources.clone(),
             };
             ports.insert(key, (service, port));
         }
@@ -46,6 +50,27 @@ pub(super) fn by_vip(
         by_vip.entry(vip).or_default().push(port);
     }
     by_vip
+}
+
+/// The networks of `spec.loadBalancerSourceRanges`, as kube-proxy reads them. None: all clients are admitted.
+fn sources(service: &Service, problems: &mut Problems<'_>) -> Option<Vec<Ipv4Net>> {
+    if service.source_ranges.is_empty() {
+        return None;
+    }
+    let mut networks = Vec::new();
+    for range in &service.source_ranges {
+        // kube-apiserver admits white space around an entry.
+        match range.trim().parse() {
+            Ok(IpNet::V4(network)) => networks.push(network),
+            Ok(IpNet::V6(_)) => {}
+            Err(_) => problems.service(service, Reason::InvalidSourceRange { range: range.clone() }),
+        }
+    }
+    if networks.is_empty() {
+        problems.service(service, Reason::NoSourceRange);
+    }
+    let networks = Ipv4Net::aggregate(&networks);
+    (networks != [Ipv4Net::default()]).then_some(networks)
 }
 
 /// The endpoints of the port that take connections. Only bound pods of the VIP count: the owner of an EndpointSlice could put any

@@ -40,11 +40,13 @@ pub enum Reason {
     PortConflict { protocol: &'static str, port: u16, other: String },
     HostNetwork,
     ForeignEgress { annotation: &'static str },
+    InvalidSourceRange { range: String },
+    NoSourceRange,
 }
 
 impl Reason {
     /// Every code, for the metric.
-    pub const CODES: [&'static str; 22] = [
+    pub const CODES: [&'static str; 24] = [
         "NoNode",
         "NoNodeAddress",
         "NoPodNetwork",
@@ -67,6 +69,8 @@ impl Reason {
         "PortConflict",
         "HostNetwork",
         "ForeignEgress",
+        "InvalidSourceRange",
+        "NoSourceRange",
     ];
 }
 
@@ -95,6 +99,8 @@ impl common::plan::Reason for Reason {
             Reason::PortConflict { .. } => "PortConflict",
             Reason::HostNetwork => "HostNetwork",
             Reason::ForeignEgress { .. } => "ForeignEgress",
+            Reason::InvalidSourceRange { .. } => "InvalidSourceRange",
+            Reason::NoSourceRange => "NoSourceRange",
         }
     }
 
@@ -179,6 +185,12 @@ impl fmt::Display for Reason {
                 f,
                 "pods of this Service have the annotation {annotation}, which gives them another source address: they do not use \
                  the VIP, and their packets to the outside are dropped"
+            ),
+            Reason::InvalidSourceRange { range } => {
+                write!(f, "the entry {range:?} of spec.loadBalancerSourceRanges is no network: it admits no client")
+            }
+            Reason::NoSourceRange => f.write_str(
+                "spec.loadBalancerSourceRanges has no network of IPv4: no client reaches this Service by its VIP",
             ),
         }
     }

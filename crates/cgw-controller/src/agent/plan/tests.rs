@@ -3,3 +3,4 @@
 pub mod env;
 mod properties;
 mod rules;
+mod sources;

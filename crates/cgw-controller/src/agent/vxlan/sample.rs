@@ -39,6 +39,7 @@ fn port(backends: Vec<(Ipv4Addr, u16)>) -> ServicePort {
         port: 80,
         backends,
         affinity: None,
+        sources: None,
     }
 }
 

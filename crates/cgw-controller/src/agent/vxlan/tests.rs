@@ -217,6 +217,50 @@ fn a_changed_gateway_is_one_route() {
     });
 }
 
+#[test]
+fn a_changed_list_of_sources_is_written_without_another_change() {
+    isolated(|| {
+        let mut datapath = sample::gateway();
+        let mut driver = node(&datapath);
+        driver.apply(&datapath).unwrap();
+        let others = || {
+            let listed = run("nft", ["-a", "list", "table", "ip", "cgw"]);
+            let is_list =
+                |line: &&str| line.starts_with("elements") || line.contains(" . ") && !line.contains("ip");
+            let lines = listed.lines().map(str::trim).filter(|line| !is_list(line));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let before = others();
+        for list in [
+            Some(vec!["10.0.0.0/8", "192.0.2.0/24"]),
+            // Other ranges with the same addresses.
+            Some(vec!["10.1.0.0/16", "192.0.2.128/25", "198.51.100.7/32"]),
+            Some(vec!["10.0.0.0/8"]),
+            Some(vec![]),
+            None,
+        ] {
+            let networks = |list: &Vec<&str>| list.iter().map(|network| network.parse().unwrap()).collect();
+            datapath.vips.get_mut(&sample::A).unwrap().ports[0].sources = list.as_ref().map(networks);
+            let changes = driver.apply(&datapath).unwrap();
+            let descriptions: Vec<_> = changes.iter().map(|change| change.description.as_str()).collect();
+            assert_eq!(descriptions, ["change elements of the table cgw"], "{list:?}");
+            assert_eq!(Vxlan::new(Config::default()).unwrap().apply(&datapath), Ok(vec![]), "{list:?}");
+            assert_eq!(others(), before);
+            let listed = nft("list set ip cgw admitted");
+            let element = |network: &str| {
+                let network = network.strip_suffix("/32").unwrap_or(network);
+                format!("{network} . {} . tcp . 80", sample::A)
+            };
+            assert!(list.iter().flatten().all(|network| listed.contains(&element(network))), "{listed}");
+            assert_eq!(listed.matches(" . tcp . 80").count(), list.map_or(0, |list| list.len()), "{listed}");
+        }
+        // Another program's change of the list is repaired.
+        nft(&format!("add element ip cgw restricted {{ {} . tcp . 80 }}", sample::A));
+        let changes = driver.apply(&datapath).unwrap();
+        assert!(changes.len() == 1 && changes[0].is_repair, "{changes:?}");
+    });
+}
+
 /// A gateway with 5,000 pods on 50 nodes, and 1,000 VIPs.
 fn large() -> Datapath {
     let mut datapath = sample::gateway();

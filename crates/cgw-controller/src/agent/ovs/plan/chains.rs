@@ -7,7 +7,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::{PortMode, bound_pods};
+use super::{PortMode, bound_pods, sources::restrict};
 use crate::agent::{
     datapath::{Datapath, Protocol, ServicePort, VipRoute},
     ovs::{
@@ -26,6 +26,7 @@ pub(super) fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
     guard_new(ports, datapath, &mut rules);
     guard_established(datapath, &mut rules);
     if datapath.node.candidate {
+        restrict(datapath, &mut rules);
         ingress(ports, datapath, &mut rules);
         egress(datapath, &mut rules);
         input(ports, datapath, &mut rules);
@@ -33,7 +34,7 @@ pub(super) fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
     rules
 }
 
-fn jump(rules: &mut Rules, table: Table, parent: &str, rule: &str) {
+pub(super) fn jump(rules: &mut Rules, table: Table, parent: &str, rule: &str) {
     rules.jumps.insert(Chain { table, name: parent.into() }, vec![(1, rule.into())]);
 }
 
@@ -128,7 +129,7 @@ fn ingress(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
             continue;
         }
         let protocol = protocol(port.protocol);
-        let chain = service_chain(vip, port);
+        let chain = chain_of_port(Table::Nat, "SVC", vip, port);
         rules.append(
             &services,
             format!(
@@ -227,14 +228,19 @@ fn input(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
 }
 
 /// Every port of a VIP once: the first Service wins.
-fn service_ports(datapath: &Datapath) -> impl Iterator<Item = (Ipv4Addr, &ServicePort)> {
+pub(super) fn service_ports(datapath: &Datapath) -> impl Iterator<Item = (Ipv4Addr, &ServicePort)> {
     let mut seen = BTreeSet::new();
     let ports = datapath.vips.iter().flat_map(|(vip, path)| path.ports.iter().map(|port| (*vip, port)));
     ports.filter(move |(vip, port)| seen.insert((*vip, port.protocol, port.port)))
 }
 
 /// Rules for many source addresses: one for each, or chains by /24. All other addresses have the target `otherwise`.
-fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>, otherwise: Option<&str>) {
+pub(super) fn sources(
+    rules: &mut Rules,
+    chain: &Chain,
+    targets: BTreeMap<Ipv4Addr, &str>,
+    otherwise: Option<&str>,
+) {
     let end = |rules: &mut Rules, chain: &Chain| {
         if let Some(target) = otherwise {
             rules.append(chain, format!("-j {target}"));
@@ -265,7 +271,7 @@ fn sources(rules: &mut Rules, chain: &Chain, targets: BTreeMap<Ipv4Addr, &str>, 
     end(rules, chain);
 }
 
-fn protocol(protocol: Protocol) -> &'static str {
+pub(super) fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",
@@ -274,14 +280,14 @@ fn protocol(protocol: Protocol) -> &'static str {
 }
 
 /// The name of a chain has at most 28 characters.
-fn service_chain(vip: Ipv4Addr, port: &ServicePort) -> Chain {
+pub(super) fn chain_of_port(table: Table, kind: &str, vip: Ipv4Addr, port: &ServicePort) -> Chain {
     let key = format!("{vip} {} {} {}", port.service, protocol(port.protocol), port.port);
     let digest: String = Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Chain::ours(Table::Nat, &format!("SVC-{digest}"))
+    Chain::ours(table, &format!("{kind}-{digest}"))
 }
 
 /// `namespace/name:port`. `iptables-save` puts it in quotes because of the '/'.
-fn comment(port: &ServicePort) -> String {
+pub(super) fn comment(port: &ServicePort) -> String {
     let text = format!("{}:{}", port.service, port.name);
     let text: String =
         text.chars().filter(|c| c.is_ascii_alphanumeric() || "-._/:".contains(*c)).take(200).collect();

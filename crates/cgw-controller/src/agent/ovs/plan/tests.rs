@@ -30,6 +30,7 @@ fn example(node: &str, route: VipRoute) -> (Datapath, Facts) {
         port: 80,
         backends: backends.iter().map(|address| (*address, 8080)).collect(),
         affinity: None,
+        sources: None,
     };
     let (a1, a2, a3, b1) =
         (ip([10, 128, 0, 10]), ip([10, 129, 0, 10]), ip([10, 130, 0, 10]), ip([10, 129, 0, 20]));
@@ -315,6 +316,38 @@ fn port_without_backends_is_rejected() {
     let rendered = text(&rules(PortMode::Own, &datapath));
     assert_eq!(rendered.matches("-j REJECT --reject-with icmp-port-unreachable").count(), 2);
     assert!(!rendered.contains("DNAT --to"), "{rendered}");
+}
+
+fn restricted(node: &str, list: &[&str]) -> Datapath {
+    let (mut datapath, _) = example(node, VipRoute::Local);
+    let path = datapath.vips.get_mut(&ip([192, 168, 50, 201])).unwrap();
+    path.ports[0].sources = Some(list.iter().map(|network| network.parse().unwrap()).collect());
+    datapath
+}
+
+#[test]
+fn sources_are_compared_before_any_program_translates_the_vip() {
+    // A network outside, the node, VIP A, and the pods, which have VIPs.
+    let list = ["192.0.2.0/24", "192.168.50.21/32", "192.168.50.201/32", "10.128.0.0/14"];
+    let datapath = restricted("g1", &list);
+    for mode in [PortMode::Own, PortMode::KubeProxy] {
+        let without = rules(mode, &example("g1", VipRoute::Local).0);
+        let steps = difference::rules(&without, &rules(mode, &datapath));
+        assert_eq!(render(&steps), include_str!("../tests/restricted.txt"), "{mode:?}");
+    }
+    let node = rules(PortMode::Own, &restricted("n1", &list));
+    assert_eq!(node, rules(PortMode::Own, &example("n1", VipRoute::Local).0), "no candidate");
+}
+
+#[test]
+fn a_changed_list_of_sources_is_one_chain() {
+    let of = |list: &[&str]| rules(PortMode::Own, &restricted("g1", list));
+    let steps = difference::rules(&of(&["192.0.2.0/24"]), &of(&["198.51.100.0/24"]));
+    assert_eq!(
+        steps.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["chain mangle CGW-SRC-376aa81aa34fcc0d: 2 rules"]
+    );
+    assert_eq!(of(&[]).chains[steps[0].chain()].len(), 1);
 }
 
 #[test]

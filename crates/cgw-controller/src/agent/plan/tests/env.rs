@@ -102,6 +102,7 @@ pub fn service(name: &str, vip: &str, gateway: &str, selector: &str) -> Service 
         selector: labels(selector),
         ports: vec![Port { name: "http".into(), protocol: Protocol::Tcp, port: 80 }],
         affinity: None,
+        source_ranges: Vec::new(),
     }
 }
 

@@ -128,16 +128,23 @@ fn execute(model: &mut Model, desired: &Datapath, mut check: impl FnMut(&Model))
     assert_eq!(difference(&kernel(desired), &model.observed), Changes::default());
 }
 
-/// Variants of a node's datapath: each VIP is bound or not, with one of the routes, and each pod has either VIP or none.
+/// Lists of the sources of a port.
+fn lists() -> [Option<Vec<Ipv4Net>>; 4] {
+    let nets = |texts: &[&str]| Some(texts.iter().map(|text| text.parse().unwrap()).collect());
+    [None, nets(&[]), nets(&["10.0.0.0/8", "192.0.2.0/24"]), nets(&["10.244.0.0/16"])]
+}
+
+/// Variants of a node's datapath: each VIP is bound or not, with one of the routes, each pod has either VIP or none, and a port a list of
+/// sources.
 fn variants() -> impl Strategy<Value = (Datapath, Datapath)> {
-    let one = (0..4_u8, 0..4_u8, 0..3_u8, 0..3_u8, any::<bool>());
+    let one = (0..4_u8, 0..4_u8, 0..3_u8, 0..3_u8, any::<bool>(), 0..4_usize);
     (0..3_u8, one.clone(), one).prop_map(|(node, first, second)| {
         let base = match node {
             0 => sample::worker(),
             1 => sample::gateway(),
             _ => sample::standby(),
         };
-        let variant = |(a, b, pod, other, swapped): (u8, u8, u8, u8, bool)| {
+        let variant = |(a, b, pod, other, swapped, list): (u8, u8, u8, u8, bool, usize)| {
             let mut datapath = base.clone();
             for (vip, number) in [(sample::A, a), (sample::B, b)] {
                 let path = datapath.vips.get_mut(&vip).unwrap();
@@ -158,6 +165,7 @@ fn variants() -> impl Strategy<Value = (Datapath, Datapath)> {
                     _ => drop(datapath.unbound_pods.insert(address)),
                 }
             }
+            datapath.vips.get_mut(&sample::A).unwrap().ports[0].sources = lists()[list].clone();
             if swapped {
                 datapath.vips.remove(&sample::B);
             }
@@ -215,6 +223,19 @@ proptest! {
             prop_assert_ne!(&old, &new);
             prop_assert_ne!(new, Table::default());
         }
+    }
+}
+
+#[test]
+fn a_changed_list_of_sources_changes_elements_only() {
+    for (old, new) in lists().into_iter().flat_map(|old| lists().map(|new| (old.clone(), new))) {
+        let [old, new] = [old, new].map(|list| {
+            let mut datapath = sample::gateway();
+            datapath.vips.get_mut(&sample::A).unwrap().ports[0].sources = list;
+            kernel(&datapath).table
+        });
+        assert!(old.has_structure_of(&new));
+        assert_eq!(new.update(&old).is_empty(), old == new);
     }
 }
 

@@ -70,7 +70,7 @@ impl Table {
             if new == old {
                 continue;
             }
-            if set.interval {
+            if set.interval && set.key.len() == 1 {
                 // Bounds of ranges depend on each other.
                 let elements: Vec<_> = new.iter().cloned().collect();
                 batch = batch.flush_set(&set.name).add_elements(&set.name, &elements);

@@ -12,7 +12,7 @@ use super::gateway;
 use crate::agent::datapath::Protocol;
 use crate::agent::vxlan::Config;
 
-const SOURCE: &[Field] = &[Field::SourceAddress];
+pub(super) const SOURCE: &[Field] = &[Field::SourceAddress];
 const DESTINATION: &[Field] = &[Field::DestinationAddress];
 /// TCP's flag SYN.
 const SYN: u8 = 0x02;
@@ -21,7 +21,7 @@ const OPENING: u8 = 0x17;
 /// TCP's flags SYN and RST.
 const SYN_RST: u8 = 0x06;
 /// The first register, which all values are loaded to.
-const R: Register = Register::FIRST;
+pub(super) const R: Register = Register::FIRST;
 
 /// A connection with the same client, port and pod came another way, and its entry is not yet deleted: conntrack has given this one another
 /// port of the client, which the pod would reset. The client sends again.
@@ -114,11 +114,11 @@ impl Terms<'_> {
     /// Hook prerouting, before kube-proxy's chains of priority -100, in both of its modes: it neither translates nor masquerades what these
     /// rules have translated.
     fn dnat(&self, table: &mut Table) {
-        let on_gateway = self.candidate.then(gateway::dnat);
+        let on_gateway = self.candidate.then(|| [gateway::restrict("sources"), gateway::dnat()]);
         // Of a bound pod, kube-proxy would show the peer the pod's address; of a client outside, it would open a connection on a gateway
         // that has just lost the VIP. Pods that are not bound may reach a VIP without its gateway.
         let to_gateway = Rule::new().in_set(DESTINATION, "vips").not_in_set(SOURCE, "unbound");
-        let rules = on_gateway.into_iter().chain([keep_destination(to_gateway)]);
+        let rules = on_gateway.into_iter().flatten().chain([keep_destination(to_gateway)]);
         table.chain(Chain::base("prerouting-nat", ChainType::Nat, Hook::Prerouting, -110), rules);
     }
 
@@ -288,7 +288,7 @@ impl Terms<'_> {
 }
 
 /// Counts the packets, and drops them.
-fn drop(rule: Rule, comment: &str) -> Rule {
+pub(super) fn drop(rule: Rule, comment: &str) -> Rule {
     rule.counter().drop().comment(comment)
 }
 
@@ -312,11 +312,16 @@ fn not_original_inside(rule: Rule) -> Rule {
     rule.with([original_destination(), set])
 }
 
-/// The packet has a mark in the bits of `mask`.
-fn marked(rule: Rule, mask: u32) -> Rule {
+/// Loads the bits of `mask` of the packet's mark.
+pub(super) fn mark(mask: u32) -> [Expression; 2] {
     let bits = Expression::Bitwise { from: R, to: R, mask: mask.to_ne_bytes().into(), xor: vec![0; 4] };
+    [Expression::Meta { to: R, key: Meta::Mark }, bits]
+}
+
+/// The packet has a mark in the bits of `mask`.
+pub(super) fn marked(rule: Rule, mask: u32) -> Rule {
     let compare = Expression::Compare { from: R, comparison: Comparison::NotEqual, value: vec![0; 4] };
-    rule.with([Expression::Meta { to: R, key: Meta::Mark }, bits, compare])
+    rule.with(mark(mask)).with([compare])
 }
 
 /// Not a plain SYN. After the protocol TCP.

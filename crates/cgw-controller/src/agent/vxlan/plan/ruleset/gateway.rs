@@ -3,24 +3,34 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use common::netlink::nftables::expression::Direction;
+use common::netlink::nftables::expression::{Direction, Expression};
 use common::netlink::nftables::set::{backend_data, concatenated, service_key};
 use common::netlink::nftables::{Chain, ChainType, DataType, Element, Field, Hook, Rule, Set, Verdict};
 
-use super::super::bound_pods;
 use super::super::table::Table;
-use super::chains::Terms;
+use super::super::{bound_pods, mark_of};
+use super::chain_of;
+use super::chains::{R, SOURCE, Terms, drop, mark, marked};
 use crate::agent::datapath::{Datapath, Protocol, ServicePort, VipRoute};
 use crate::agent::vxlan::Config;
 
 /// The seed of the hash that selects a backend. All candidates select the same one, so that a connection survives a change of the gateway.
 const SEED: u32 = 0x0063_6777;
 
+/// The port of a VIP that a packet is for.
+const PORT: [Field; 3] = [Field::DestinationAddress, Field::Protocol, Field::DestinationPort];
+
+/// The types of [`PORT`].
+const SERVICE: [DataType; 3] = [DataType::Ipv4, DataType::Protocol, DataType::Service];
+
 /// Adds the chains and sets.
 pub(super) fn add(table: &mut Table, datapath: &Datapath, config: &Config) {
     pods(table, datapath);
-    ports(table, datapath, config);
-    table.chain(Chain::base("output-nat", ChainType::Nat, Hook::Output, -110), [dnat()]);
+    let ports = ports_of(datapath);
+    sources(table, datapath, config, &ports);
+    translations(table, &ports, config);
+    let output = Chain::base("output-nat", ChainType::Nat, Hook::Output, -110);
+    table.chain(output, [restrict("sources-of-node"), dnat()]);
     let terms = Terms::of(config);
     let original = terms.translated(Rule::new().ct_direction(Direction::Original));
     let reply = terms.arrived(Rule::new().ct_direction(Direction::Reply));
@@ -32,8 +42,69 @@ pub(super) fn add(table: &mut Table, datapath: &Datapath, config: &Config) {
 
 /// DNAT of a VIP to a pod, only where keepalived has the VIP: replies go to the gateway of the VIP.
 pub(super) fn dnat() -> Rule {
-    let key = [Field::DestinationAddress, Field::Protocol, Field::DestinationPort];
-    Rule::new().daddr_is_local().vmap(&key, "services")
+    Rule::new().daddr_is_local().vmap(&PORT, "services")
+}
+
+/// Before [`dnat`], in the same chain: `chain` returns for an admitted source. The kernel evaluates a chain of type nat for the first packet
+/// of a connection, so that a changed list interrupts none.
+pub(super) fn restrict(chain: &str) -> Rule {
+    Rule::new().daddr_is_local().in_set(&PORT, "restricted").jump(chain)
+}
+
+/// The chains and sets of restricted ports. All rules are the same for all lists: a changed list changes elements only.
+fn sources(table: &mut Table, datapath: &Datapath, config: &Config, ports: &Ports<'_>) {
+    let [mut restricted, mut networks, mut vips, mut own] = [const { Vec::new() }; 4];
+    for (key, port) in ports {
+        let Some(admitted) = &port.sources else { continue };
+        let key = service(key);
+        let at = |source: &[u8]| [source, &key].concat();
+        networks.extend(
+            admitted
+                .iter()
+                .map(|net| Element::range(at(&net.network().octets()), at(&net.broadcast().octets()))),
+        );
+        for (_, path) in datapath.vips.iter().filter(|(vip, _)| port.admits(**vip)) {
+            let mark = mark_of(path.tun_id, config.mark_mask);
+            vips.extend(mark.map(|mark| Element::new(at(&mark.to_ne_bytes()))));
+        }
+        own.extend(port.admits(datapath.node.ip).then(|| Element::new(key.clone())));
+        restricted.push(Element::new(key));
+    }
+    let with = |first| [&[first][..], &SERVICE].concat();
+    table.set(Set::new("restricted", &SERVICE), restricted);
+    table.set(Set::ranges("admitted", &with(DataType::Ipv4)), networks);
+    table.set(Set::new("admitted-vips", &with(DataType::Mark)), vips);
+    table.set(Set::new("admitted-node", &SERVICE), own);
+    let clients = bound_pods(datapath).into_iter();
+    table.set(
+        Set::verdict_map("clients", &[DataType::Ipv4]),
+        clients.map(|(pod, bound)| Element::with_verdict(pod.octets(), Verdict::Jump(chain_of(bound.path)))),
+    );
+
+    let refuse = |rule| drop(rule, "a source that loadBalancerSourceRanges does not have");
+    let client: Vec<_> = SOURCE.iter().copied().chain(PORT).collect();
+    let port = (1..).zip(PORT).map(|(place, field)| field.load(R.plus(place)));
+    let admitted = Expression::InSet { from: R, set: "admitted-vips".into(), included: true };
+    table.chain(
+        Chain::regular("sources"),
+        [
+            // A bound pod is its VIP, whose mark it gets: the gateway of another VIP sees the VIP only, so the pod's own address does not
+            // count here either.
+            Rule::new().vmap(SOURCE, "clients"),
+            Rule::new().with(mark(config.mark_mask)).with(port).with([admitted]).return_to_caller(),
+            refuse(marked(Rule::new(), config.mark_mask)),
+            Rule::new().in_set(&client, "admitted").return_to_caller(),
+            refuse(Rule::new()),
+        ],
+    );
+    table.chain(
+        Chain::regular("sources-of-node"),
+        [
+            // A process of this node has the VIP as its source, because the VIP is a local address.
+            Rule::new().in_set(SOURCE, "vips").in_set(&PORT, "admitted-node").return_to_caller(),
+            Rule::new().goto("sources"),
+        ],
+    );
 }
 
 /// Bound pods of all nodes.
@@ -61,14 +132,29 @@ fn pods(table: &mut Table, datapath: &Datapath) {
     table.set(Set::new("pods-on-candidates", &one), on_candidates.map(|(pod, _)| Element::new(pod.octets())));
 }
 
-/// The ports of the VIPs that have backends. The first Service of a port has it.
-fn ports(table: &mut Table, datapath: &Datapath, config: &Config) {
-    let all = datapath.vips.iter().flat_map(|(vip, path)| path.ports.iter().map(move |port| (*vip, port)));
-    let mut ports = BTreeMap::new();
-    for (vip, port) in all.filter(|(_, port)| !port.backends.is_empty()) {
-        ports.entry((vip, port.protocol, port.port)).or_insert(port);
+/// The ports of the VIPs.
+type Ports<'a> = BTreeMap<(Ipv4Addr, Protocol, u16), &'a ServicePort>;
+
+/// The key of a port, as [`PORT`] loads it.
+fn service((vip, protocol, port): &(Ipv4Addr, Protocol, u16)) -> Vec<u8> {
+    service_key(*vip, protocol.number(), *port)
+}
+
+/// The first Service of a port has it.
+fn ports_of(datapath: &Datapath) -> Ports<'_> {
+    let mut ports = Ports::new();
+    for (vip, path) in &datapath.vips {
+        for port in &path.ports {
+            ports.entry((*vip, port.protocol, port.port)).or_insert(port);
+        }
     }
-    for ((vip, ..), port) in &ports {
+    ports
+}
+
+/// DNAT of the ports that have backends.
+fn translations(table: &mut Table, ports: &Ports<'_>, config: &Config) {
+    let ports = || ports.iter().filter(|(_, port)| !port.backends.is_empty());
+    for ((vip, ..), port) in ports() {
         let name = name_of(*vip, port);
         let backends = u32::try_from(port.backends.len()).unwrap_or(u32::MAX);
         let elements = (0..backends).zip(&port.backends).map(|(index, (address, port))| {
@@ -85,24 +171,21 @@ fn ports(table: &mut Table, datapath: &Datapath, config: &Config) {
         let rule = rule.dnat_by_hash(fields, SEED, backends, &name);
         table.chain(Chain::regular(&name).comment(&port.service), [rule]);
     }
-    let key = [DataType::Ipv4, DataType::Protocol, DataType::Service];
     // The VIP and port of each backend, if there is only one.
     let mut origins: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
-    for ((vip, protocol, number), port) in &ports {
+    for ((vip, protocol, number), port) in ports() {
         for (address, backend) in &port.backends {
             let origin = origins.entry(service_key(*address, protocol.number(), *backend));
             origin.and_modify(|origin| *origin = None).or_insert_with(|| Some(backend_data(*vip, *number)));
         }
     }
     table.set(
-        Set::map("replies", &key, &[DataType::Ipv4, DataType::Service]),
+        Set::map("replies", &SERVICE, &[DataType::Ipv4, DataType::Service]),
         origins.into_iter().filter_map(|(backend, origin)| Some(Element::with_value(backend, origin?))),
     );
-    let elements = ports.iter().map(|((vip, protocol, number), port)| {
-        let key = service_key(*vip, protocol.number(), *number);
-        Element::with_verdict(key, Verdict::Goto(name_of(*vip, port)))
-    });
-    table.set(Set::verdict_map("services", &key), elements);
+    let elements =
+        ports().map(|(key, port)| Element::with_verdict(service(key), Verdict::Goto(name_of(key.0, port))));
+    table.set(Set::verdict_map("services", &SERVICE), elements);
 }
 
 /// Name of a port's chain and map.
