@@ -71,6 +71,7 @@ fn datapath(vips: u32) -> Result<Datapath> {
             port: 80,
             backends: pods.iter().map(|pod| (*pod, 8080)).collect(),
             affinity: None,
+            sources: None,
         };
         let path = VipPath {
             tun_id: TunId::new(number + 1)?,
