@@ -21,8 +21,8 @@ LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nft
 # keepalived: cgw's keepers; iptables, procps: natgw's scripts; strace: faults at any system call; prometheus: promtool checks the alerts.
 TEST_PACKAGES := $(LAB_PACKAGES) $(OPENSTACK_PACKAGES) iptables procps strace prometheus keepalived
 # runc, conntrack, busybox-static: cluster nodes; buildah: images; qemu-system-x86, qemu-system-common, cpio: a Debian kernel under
-# emulation; g++: libFuzzer; openvswitch-switch: openshift-sdn's bridge.
-FULL_PACKAGES := $(TEST_PACKAGES) $(IMAGE_PACKAGES) buildah runc conntrack busybox-static qemu-system-x86 qemu-system-common cpio g++ openvswitch-switch
+# emulation; g++: libFuzzer; openvswitch-switch, ethtool: openshift-sdn's bridge.
+FULL_PACKAGES := $(TEST_PACKAGES) $(IMAGE_PACKAGES) buildah runc conntrack busybox-static qemu-system-x86 qemu-system-common cpio g++ openvswitch-switch ethtool
 LINT_PACKAGES := $(BUILD_PACKAGES) shellcheck
 DENY := 0.20.2
 # The images: one for each crate, and cgw-controller's second one.

@@ -1,18 +1,18 @@
-//! Packets through the driver `ovs`: openshift-sdn's tables in the userspace datapath of Open vSwitch, four nodes with VXLAN between
-//! them, and an outside. Needs root and the Debian packages openvswitch-switch, iptables, ethtool, conntrack.
+//! Packets through the driver `ovs`: openshift-sdn's tables in the userspace datapath of Open vSwitch, and some in the kernel's, four nodes
+//! with VXLAN between them, and an outside. Needs root and the Debian packages openvswitch-switch, iptables, ethtool, conntrack.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unsafe_code)]
 
+#[path = "ovs_packets/kernel_datapath.rs"]
+mod kernel_datapath;
 #[path = "ovs_packets/lab.rs"]
 mod lab;
+#[path = "ovs_packets/load.rs"]
+mod load;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, UdpSocket},
     process::{Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
     thread,
     time::{Duration, Instant},
 };
@@ -21,13 +21,14 @@ use cgw_controller::{
     agent::{
         datapath::{BoundPod, VipRoute},
         driver::Driver as _,
-        ovs::{Config, Ovs, balance, plan::PortMode, profile},
+        ovs::{Config, Ovs, balance, plan::PortMode},
     },
     api::TunId,
 };
 use lab::{
-    Counter, EXT, EXT_2, Lab, PORT, State, VIP_A, VIP_B, VNID_A, fetch, lab, lab_of, tables::of_pod, wait,
+    Counter, EXT, EXT_2, Lab, PORT, State, VIP_A, VIP_B, VNID_A, lab, lab_of, profiles, tables::of_pod, wait,
 };
+use load::Load;
 
 /// The name of the pod and the client that it saw.
 fn through(lab: &Lab, client: &str, vip: &str) -> Option<(String, String)> {
@@ -38,9 +39,9 @@ fn through(lab: &Lab, client: &str, vip: &str) -> Option<(String, String)> {
 
 /// Runs `test` with the tables of each profile.
 fn for_each_profile(test: impl Fn(&Lab)) {
-    for profile in profile::ALL {
+    for profile in profiles() {
         eprintln!("profile {profile}");
-        test(&lab_of(profile));
+        test(&lab_of(*profile));
     }
 }
 
@@ -471,30 +472,7 @@ fn gateway_moves_under_load_and_no_packet_has_a_wrong_source() {
     lab.reset(&State::new("g1", "g1"));
     let sources: [IpAddr; 2] = [VIP_A.parse().unwrap(), VIP_B.parse().unwrap()];
     let counter = Counter::new(&lab.ext, PORT, &sources);
-    let (stop, connected, failed) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let mut clients = Vec::new();
-    for pod in ["a1", "a2", "a3", "b1"] {
-        let (stop, connected, failed) = (stop.clone(), connected.clone(), failed.clone());
-        let vip = if pod == "b1" { VIP_B } else { VIP_A };
-        let to: SocketAddr = format!("{EXT}:{PORT}").parse().unwrap();
-        clients.push(lab.pod(pod).run(move || {
-            thread::spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    match fetch(to, Duration::from_millis(100)) {
-                        Some(line) => {
-                            assert_eq!(line, format!("ext {vip}"));
-                            connected.fetch_add(1, Ordering::Relaxed);
-                        }
-                        None => {
-                            failed.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                    thread::sleep(Duration::from_millis(20));
-                }
-            })
-        }));
-    }
+    let load = Load::start(&lab, &[("a1", VIP_A), ("a2", VIP_A), ("a3", VIP_A), ("b1", VIP_B)]);
     let orders = [
         ["n1", "n2", "g1", "g2"],
         ["g2", "g1", "n2", "n1"],
@@ -517,22 +495,14 @@ fn gateway_moves_under_load_and_no_packet_has_a_wrong_source() {
             lab.nodes[node].apply(datapath);
             longest = longest.max(begin.elapsed());
         }
-        let before = connected.load(Ordering::Relaxed);
-        wait("connections succeed after the change", || connected.load(Ordering::Relaxed) > before + 20);
+        load.succeeds();
     }
-    stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.join().expect("no client saw a wrong source");
-    }
+    let (connected, failed) = load.stop();
     let packets = counter.packets();
     lab.ext.sh("iptables -t raw -F");
     eprintln!(
-        "{} connections, {} failed; packets with VIP A {}, VIP B {}, other sources {}; longest apply {longest:?}",
-        connected.load(Ordering::Relaxed),
-        failed.load(Ordering::Relaxed),
-        packets[0],
-        packets[1],
-        packets[2]
+        "{connected} connections, {failed} failed; packets with VIP A {}, VIP B {}, other sources {}; longest apply {longest:?}",
+        packets[0], packets[1], packets[2]
     );
     assert!(packets[0] > 100 && packets[1] > 30, "{packets:?}");
     assert_eq!(packets[2], 0, "{packets:?}");

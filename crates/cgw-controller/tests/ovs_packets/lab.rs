@@ -26,7 +26,7 @@ use cgw_controller::{
         ovs::{
             Config, Ovs,
             plan::PortMode,
-            profile::{Profile, V3_7},
+            profile::{self, Profile, V3_7},
         },
     },
     api::{TunId, TunMac},
@@ -47,6 +47,19 @@ pub const VNID_C: u32 = 0x77;
 pub const PORT: u16 = 9000;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// The datapath that needs no kernel module.
+const USERSPACE: &str = "netdev";
+
+/// `datapath_type` of the bridges: `netdev`, or the kernel's, `system`, if `OVS_DATAPATH` says so.
+pub fn datapath() -> String {
+    std::env::var("OVS_DATAPATH").unwrap_or_else(|_| USERSPACE.to_owned())
+}
+
+/// The profiles that a test runs with. The datapath of the kernel does not depend on them: there, the seed's is enough.
+pub fn profiles() -> &'static [Profile] {
+    if datapath() == USERSPACE { &profile::ALL } else { &[V3_7] }
+}
 
 /// A network namespace with a thread in it.
 pub struct Ns {
@@ -354,6 +367,7 @@ pub fn lab_of(profile: Profile) -> MutexGuard<'static, Lab> {
     if lab.profile != profile {
         lab.profile = profile;
         lab.nodes.values().for_each(|member| member.base(&lab));
+        lab.restart();
     }
     lab
 }
@@ -592,41 +606,26 @@ impl Member {
     /// Open vSwitch, br-ex with the node's address, br0 with vxlan0 and tun0.
     fn set_up(&self) {
         let folder = self.run_dir.display().to_string();
-        // The kernel sees the frames of eth0 and of the pods' interfaces as well as Open vSwitch; it must not respond to them.
-        self.ns.sh("sysctl -qw net.ipv4.conf.eth0.arp_ignore=8
-             iptables -t raw -A PREROUTING -i eth0 -j DROP; iptables -t raw -A PREROUTING -i v+ -j DROP");
+        // Beside the userspace datapath, the kernel sees the frames of eth0 and of the pods' interfaces; it must not respond to them.
+        if datapath() == USERSPACE {
+            self.ns.sh("sysctl -qw net.ipv4.conf.eth0.arp_ignore=8
+                 iptables -t raw -A PREROUTING -i eth0 -j DROP; iptables -t raw -A PREROUTING -i v+ -j DROP");
+        }
         self.ns.sh(&format!("ovsdb-tool create {folder}/conf.db /usr/share/openvswitch/vswitch.ovsschema"));
-        // The daemons end with this process, by a signal.
-        #[allow(clippy::zombie_processes)]
-        let daemon = |program: &'static str, arguments: Vec<String>| {
-            let folder = folder.clone();
-            self.ns.run(move || {
-                Command::new("setpriv")
-                    .args(["--pdeathsig", "KILL", program])
-                    .args(arguments)
-                    .args([
-                        format!("--log-file={folder}/{program}.log"),
-                        format!("--pidfile={folder}/{program}.pid"),
-                        "-vconsole:off".into(),
-                    ])
-                    .env("OVS_RUNDIR", &folder)
-                    .stdin(Stdio::null())
-                    .stdout(Stdio::null())
-                    .stderr(Stdio::null())
-                    .spawn()
-                    .unwrap();
-            });
-        };
-        daemon("ovsdb-server", vec![format!("{folder}/conf.db"), format!("--remote=punix:{folder}/db.sock")]);
+        self.daemon(
+            "ovsdb-server",
+            vec![format!("{folder}/conf.db"), format!("--remote=punix:{folder}/db.sock")],
+        );
         wait("ovsdb-server listens", || self.run_dir.join("db.sock").exists());
         self.vsctl("--no-wait init");
-        daemon("ovs-vswitchd", vec![format!("unix:{folder}/db.sock")]);
-        self.vsctl(
-            "add-br br-ex -- set bridge br-ex datapath_type=netdev -- add-port br-ex eth0 \
-             -- add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure protocols=OpenFlow13 \
+        self.start_switch();
+        let datapath = datapath();
+        self.vsctl(&format!(
+            "add-br br-ex -- set bridge br-ex datapath_type={datapath} -- add-port br-ex eth0 \
+             -- add-br br0 -- set bridge br0 datapath_type={datapath} fail_mode=secure protocols=OpenFlow13 \
              -- add-port br0 vxlan0 -- set interface vxlan0 type=vxlan options:remote_ip=flow options:key=flow ofport_request=1 \
              -- add-port br0 tun0 -- set interface tun0 type=internal ofport_request=2",
-        );
+        ));
         self.ns.sh(&format!(
             "ip link set br-ex up; ip addr add {}/24 dev br-ex; ip link set tun0 mtu 1450 up; ip addr add {}/23 dev tun0; \
              ip route add {CLUSTER} dev tun0; ip route add {SERVICES} dev tun0; sysctl -qw net.ipv4.ip_forward=1",
@@ -645,8 +644,50 @@ impl Member {
         ));
     }
 
+    /// Starts a daemon of Open vSwitch, which ends with this process, by a signal.
+    #[allow(clippy::zombie_processes)]
+    fn daemon(&self, program: &'static str, arguments: Vec<String>) {
+        let folder = self.run_dir.display().to_string();
+        self.ns.run(move || {
+            Command::new("setpriv")
+                .args(["--pdeathsig", "KILL", program])
+                .args(arguments)
+                .args([
+                    format!("--log-file={folder}/{program}.log"),
+                    format!("--pidfile={folder}/{program}.pid"),
+                    "-vconsole:off".into(),
+                ])
+                .env("OVS_RUNDIR", &folder)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+        });
+    }
+
+    fn start_switch(&self) {
+        self.daemon("ovs-vswitchd", vec![format!("unix:{}/db.sock", self.run_dir.display())]);
+    }
+
+    /// Kills ovs-vswitchd, and starts it again as its monitor does. The bridge has no flows then.
+    pub fn restart_switch(&self) {
+        let pid = fs::read_to_string(self.run_dir.join("ovs-vswitchd.pid")).unwrap();
+        let pid = pid.trim().parse().unwrap();
+        // SAFETY: both take no pointers that they use; the process is a child of this one.
+        let ended = unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, std::ptr::null_mut(), 0)
+        };
+        assert_eq!(ended, pid);
+        let socket = self.run_dir.join("br0.mgmt");
+        fs::remove_file(&socket).unwrap();
+        self.start_switch();
+        wait("ovs-vswitchd has the bridge again", || socket.exists());
+    }
+
     /// Replaces all flows by those of openshift-sdn.
-    fn base(&self, lab: &Lab) {
+    pub fn base(&self, lab: &Lab) {
         let file = self.run_dir.join("base");
         fs::write(&file, tables::base(&lab.profile, lab, self).join("\n")).unwrap();
         self.ofctl("del-flows br0");
