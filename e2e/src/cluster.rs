@@ -70,6 +70,16 @@ pub struct Builder {
     uplinks: usize,
     grace: Duration,
     eviction: Duration,
+    proxy_mode: ProxyMode,
+}
+
+/// How kube-proxy programs a node.
+#[derive(Debug, Clone, Copy)]
+pub enum ProxyMode {
+    /// The newer one.
+    Nftables,
+    /// The default of Kubernetes.
+    Iptables,
 }
 
 /// The environment of the scripts of one cluster.
@@ -110,6 +120,13 @@ impl Builder {
         self
     }
 
+    /// The mode of kube-proxy; nftables if not set.
+    #[must_use]
+    pub fn proxy_mode(mut self, mode: ProxyMode) -> Self {
+        self.proxy_mode = mode;
+        self
+    }
+
     /// Starts it, and returns when each node is Ready and DNS responds.
     ///
     /// # Errors
@@ -127,6 +144,10 @@ impl Builder {
         let keeper = tokio::task::spawn_blocking(Keeper::start).await??;
         let number = keeper.number();
         let state = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let proxy_mode = match self.proxy_mode {
+            ProxyMode::Nftables => "nftables",
+            ProxyMode::Iptables => "iptables",
+        };
         let environment = vec![
             ("CLUSTER_NUMBER", number.to_string().into()),
             ("ASSETS", assets.clone().into()),
@@ -134,6 +155,7 @@ impl Builder {
             ("UPLINKS", self.uplinks.to_string().into()),
             ("PROVIDER_ID", "hcloud://%d".into()),
             ("GRACE", self.grace.as_secs().to_string().into()),
+            ("PROXY_MODE", proxy_mode.into()),
             ("EVICT", self.eviction.as_secs().to_string().into()),
         ];
         let state = state.join(format!("perimeter-{number}"));
@@ -155,7 +177,8 @@ impl Cluster {
 
     /// Options before the start.
     pub fn builder() -> Builder {
-        Builder { nodes: 1, uplinks: 0, grace: Duration::from_secs(12), eviction: Duration::from_secs(30) }
+        let (grace, eviction) = (Duration::from_secs(12), Duration::from_secs(30));
+        Builder { nodes: 1, uplinks: 0, grace, eviction, proxy_mode: ProxyMode::Nftables }
     }
 
     /// The administrator's client, without retries.

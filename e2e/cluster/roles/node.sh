@@ -142,7 +142,7 @@ EOT
 cat >"$k8s/kube-proxy.yaml" <<EOT
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: nftables
+mode: $PROXY_MODE
 clientConnection: {kubeconfig: /etc/kubernetes/kube-proxy.conf}
 clusterCIDR: $PODS
 oomScoreAdj: 0

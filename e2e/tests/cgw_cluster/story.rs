@@ -1,7 +1,7 @@
 //! All steps on one cluster, because each step starts with the result of the previous one.
 
 use e2e::cgw::{GATEWAYS, NAMESPACE};
-use e2e::cluster::Target;
+use e2e::cluster::{ProxyMode, Target};
 
 use super::env::{A, B, C, FIRST, SECOND, SERVICES, TestEnv};
 use super::{lifecycle, paths, removal, steady};
@@ -10,7 +10,7 @@ use super::{lifecycle, paths, removal, steady};
 #[ignore = "full: real nodes"]
 async fn bound_pods_leave_and_are_reached_with_their_vip() {
     let routers = [FIRST, SECOND];
-    let env = TestEnv::start(&routers).await;
+    let env = TestEnv::start(&routers, ProxyMode::Nftables).await;
     for (name, pod) in &env.pods {
         env.until_source(name, Target::ECHO, &env.node_source(pod.node).to_string()).await;
     }
@@ -30,6 +30,23 @@ async fn bound_pods_leave_and_are_reached_with_their_vip() {
     steady::nothing_is_written(&env).await;
     lifecycle::no_gateway(&env).await;
     removal::nothing_is_left(&env, &before).await;
+}
+
+/// kube-proxy's rules come after the agent's, whatever they are made with.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: real nodes"]
+async fn packets_take_the_same_ways_with_kube_proxy_in_mode_iptables() {
+    let routers = [FIRST, SECOND];
+    let env = TestEnv::start(&routers, ProxyMode::Iptables).await;
+    let node = env.cluster.machine("node-1").network().unwrap();
+    assert!(node.run("iptables-save", &["-t", "nat"]).unwrap().contains("KUBE-SERVICES"));
+    env.install(&routers).await;
+    env.bind(&SERVICES).await;
+    let gateways = together(&env).await;
+    paths::all(&env, gateways).await;
+    let gateways = apart(&env).await;
+    paths::all(&env, gateways).await;
+    paths::host_network(&env).await;
 }
 
 /// The gateways of A and B, and of C.
