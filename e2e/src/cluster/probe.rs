@@ -1,7 +1,7 @@
 //! Clients that repeatedly request the source address that a server sees, with a new connection each time.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -66,8 +66,12 @@ impl Target {
 /// The address of the client in the last line of a response: its last word.
 #[must_use]
 pub fn client_in(line: &str) -> Option<Ipv4Addr> {
-    // A server may listen for both families on one socket.
-    line.split_whitespace().last()?.trim_start_matches("::ffff:").parse().ok()
+    // A server may listen for both families on one socket, and write an IPv6 address in brackets.
+    let address: IpAddr = line.split_whitespace().last()?.trim_matches(['[', ']']).parse().ok()?;
+    match address.to_canonical() {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    }
 }
 
 /// One request.
@@ -186,5 +190,20 @@ impl Prober {
 impl Drop for Prober {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_client_is_read_as_servers_write_it() {
+        for line in ["198.18.50.1", "a 198.18.50.1", "::ffff:198.18.50.1", "[::ffff:198.18.50.1]"] {
+            assert_eq!(client_in(line), Some(Ipv4Addr::new(198, 18, 50, 1)), "{line}");
+        }
+        for line in ["", "a", "2001:db8::1", "198.18.50.1 a"] {
+            assert_eq!(client_in(line), None, "{line}");
+        }
     }
 }
