@@ -16,11 +16,13 @@ use common::config::ConfigError;
 use common::runtime::Runtime;
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
+use hyper_util::client::legacy;
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::ServiceAccount,
 };
 use kube::{Api, Client, Config, api::PostParams, client::Body};
+use tokio::time::Instant;
 
 use super::args::ControllerArgs;
 use super::call::Call;
@@ -31,6 +33,16 @@ const TOKEN_SECONDS: i64 = 600;
 
 /// The controller asks all keepers within its own deadline, and writes up to a thousand Services.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// While a node fails, the Service has its Pods until Kubernetes knows it, and names are not resolved if one of them is CoreDNS. Each
+/// connection selects another Pod.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A tenth of that: a Pod of a failed node does not respond at all.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// More than ten thousand bindings have.
 const LARGEST_BODY: usize = 16 * 1024 * 1024;
@@ -69,6 +81,7 @@ impl Connection {
         };
         let mut config = Config::new(url.clone());
         config.default_retry = false;
+        config.connect_timeout = Some(ATTEMPT_TIMEOUT);
         config.read_timeout = Some(TIMEOUT);
         config.root_cert_file.clone_from(&args.controller_ca);
         let token = match &args.token_file {
@@ -80,27 +93,13 @@ impl Connection {
         Ok(Connection { client, prefix: String::new(), token: Some((header::AUTHORIZATION.as_str(), token)) })
     }
 
-    /// Sends the call.
+    /// Sends the call once: only attempts without a connection are repeated.
     ///
     /// # Errors
     /// There is no complete response.
     pub async fn send(&self, call: &Call) -> anyhow::Result<Response> {
-        let mut request =
-            Request::builder().method(call.method.clone()).uri(format!("{}{}", self.prefix, call.path));
-        if let Some((name, token)) = &self.token {
-            request = request.header(*name, token);
-        }
-        let body = match &call.body {
-            None => Vec::new(),
-            Some(body) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
-                serde_json::to_vec(body)?
-            }
-        };
-        let request = request.body(Body::from(body))?;
         let exchange = async {
-            let response =
-                self.client.send(request).await.map_err(|error| anyhow::anyhow!(error_chain(&error)))?;
+            let response = self.connected(call).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), LARGEST_BODY).collect().await;
             let body = body.map_err(|error| anyhow::anyhow!("the response: {error}"))?.to_bytes();
@@ -113,6 +112,43 @@ impl Connection {
             .and_then(|result: anyhow::Result<Response>| result)
             .with_context(failed)
     }
+
+    async fn connected(&self, call: &Call) -> anyhow::Result<http::Response<Body>> {
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        loop {
+            match self.client.send(self.request(call)?).await {
+                Ok(response) => return Ok(response),
+                Err(error) if is_connect(&error) && Instant::now() < deadline => {
+                    tracing::debug!(error = error_chain(&error), "no connection; another attempt follows");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => anyhow::bail!(error_chain(&error)),
+            }
+        }
+    }
+
+    fn request(&self, call: &Call) -> anyhow::Result<Request<Body>> {
+        let mut request =
+            Request::builder().method(call.method.clone()).uri(format!("{}{}", self.prefix, call.path));
+        if let Some((name, token)) = &self.token {
+            request = request.header(*name, token);
+        }
+        let body = match &call.body {
+            None => Vec::new(),
+            Some(body) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                serde_json::to_vec(body)?
+            }
+        };
+        Ok(request.body(Body::from(body))?)
+    }
+}
+
+/// Whether there was no connection, so that nothing was sent.
+fn is_connect(error: &kube::Error) -> bool {
+    let first: &(dyn std::error::Error + 'static) = error;
+    let mut chain = std::iter::successors(Some(first), |error| error.source());
+    chain.any(|error| error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect))
 }
 
 /// The Service's path at the API server; `https:` makes the API server connect with TLS.
@@ -158,6 +194,17 @@ fn bearer(token: &str) -> anyhow::Result<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use http::Method;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
     use super::*;
 
     #[test]
@@ -172,5 +219,48 @@ mod tests {
         let error = bearer("secret\nx").unwrap_err().to_string();
         assert!(!error.contains("secret"), "{error}");
         assert!(!format!("{:?}", bearer("secret").unwrap()).contains("secret"));
+    }
+
+    /// The result of a call to a server that listens from the second attempt on and sends `response`, and how many requests it has read.
+    async fn call(response: &'static str) -> (anyhow::Result<Response>, usize) {
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counter = requests.clone();
+        let server = tokio::spawn(async move {
+            tokio::time::sleep(PAUSE / 2).await;
+            let listener = TcpListener::bind(address).await.unwrap();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 1024];
+                assert!(stream.read(&mut request).await.unwrap() > 0);
+                counter.fetch_add(1, Ordering::Relaxed);
+                stream.write_all(response.as_bytes()).await.unwrap();
+            }
+        });
+        let mut config = Config::new(format!("http://{address}").parse().unwrap());
+        config.default_retry = false;
+        let client = Client::try_from(config).unwrap();
+        let connection = Connection { client, prefix: String::new(), token: None };
+        let call = Call { method: Method::DELETE, path: "/vip/192.0.2.1/a".into(), body: None };
+        let response = connection.send(&call).await;
+        server.abort();
+        (response, requests.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_for_a_connection() {
+        let (response, requests) = call("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+        assert_eq!((&response.unwrap().body[..], requests), (&b"{}"[..], 1));
+    }
+
+    /// The controller may have executed it.
+    #[tokio::test]
+    async fn a_request_is_sent_once() {
+        let (response, requests) = call("").await;
+        let Err(error) = response else { panic!("there is no response") };
+        assert!(
+            format!("{error:#}").starts_with("DELETE /vip/192.0.2.1/a at the controller failed"),
+            "{error:#}"
+        );
+        assert_eq!(requests, 1);
     }
 }
