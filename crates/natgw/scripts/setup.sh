@@ -147,8 +147,17 @@ fi
 
 tag=$(printf 'NATGW-%08X' "$(number "$FLOATING_IP")")
 
+# An address that the server has by itself, as by a static configuration, stays when natgw leaves. natgw's own is recorded before
+# it is added, until the next boot, after which netplan has added it by natgw's file.
+file=/etc/netplan/60-natgw-$tag.yaml added=/run/natgw-$tag.added own=
 step="adding $FLOATING_IP to $pub"
-ip addr replace "$FLOATING_IP/32" dev "$pub"
+if [[ $(holder_of "$FLOATING_IP") == *"$pub"* && ! -e $added && ! -e $file ]]; then
+  own=1
+  say "$pub has $FLOATING_IP by another configuration: a teardown leaves it there"
+else
+  : >"$added"
+  ip addr replace "$FLOATING_IP/32" dev "$pub"
+fi
 
 step="turning on forwarding"
 [[ $(</proc/sys/net/ipv4/ip_forward) == 1 ]] || echo 1 >/proc/sys/net/ipv4/ip_forward
@@ -211,8 +220,7 @@ in_netplan() {
   set -f
   return 1
 }
-file=/etc/netplan/60-natgw-$tag.yaml
-if [[ ${PERSIST_NETPLAN:-1} == 1 && -d /etc/netplan ]] && command -v netplan >/dev/null; then
+if [[ -z $own && ${PERSIST_NETPLAN:-1} == 1 && -d /etc/netplan ]] && command -v netplan >/dev/null; then
   step="writing $file"
   if in_netplan "$pub"; then
     text=$(printf 'network:\n  version: 2\n  ethernets:\n    %s:\n      addresses: ["%s/32"]' "$pub" "$FLOATING_IP")

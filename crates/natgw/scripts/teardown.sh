@@ -88,8 +88,10 @@ for place in "nat POSTROUTING" "filter FORWARD" "mangle FORWARD"; do
   fi
 done
 
-file=/etc/netplan/60-natgw-$tag.yaml
+file=/etc/netplan/60-natgw-$tag.yaml added=/run/natgw-$tag.added
 step="removing $file"
+# After a boot, the file is the only record that the address is natgw's.
+[[ ! -e $file ]] || : >"$added"
 rm -f "$file.new"
 if [[ -e $file ]]; then
   rm -f "$file"
@@ -108,12 +110,14 @@ own_address() {
 ip -4 -o addr show | while read -r _ interface _ address _; do
   interface=${interface%@*}
   [[ $address == "$FLOATING_IP/32" ]] || continue
-  if own_address "$interface" "$FLOATING_IP"; then
-    say "$FLOATING_IP stays on $interface: it is this Node's own address, which setup did not make" >&2
+  if [[ ! -e $added ]] || own_address "$interface" "$FLOATING_IP"; then
+    say "$FLOATING_IP stays on $interface: it is this Node's own address, which setup did not add" >&2
   else
     ip addr del "$FLOATING_IP/32" dev "$interface"
   fi
 done
+
+rm -f "$added"
 
 # Open connections would still be translated to this address.
 if command -v conntrack >/dev/null; then conntrack -D -f ipv4 -q "$FLOATING_IP" >/dev/null 2>&1 || true; fi

@@ -13,6 +13,7 @@ with_both! {
     setup_under_load_never_lets_a_packet_through_untranslated
     a_setup_that_failed_halfway_is_repaired_by_the_next
     a_setup_that_failed_halfway_is_removed_by_teardown
+    defect_29_an_address_that_the_server_has_by_itself_stays
     scripts_that_overlap_wait_for_one_another
 }
 
@@ -165,6 +166,27 @@ fn a_setup_that_failed_halfway_is_removed_by_teardown(kind: Iptables) {
     failed_halfway(&env);
     teardown(&env.gateway, FIRST);
     assert_eq!(left_over(&env.gateway.node, &before), Vec::<String>::new());
+}
+
+fn defect_29_an_address_that_the_server_has_by_itself_stays(kind: Iptables) {
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
+    node.sh(&format!("ip addr add {FIRST}/32 dev eth0")).unwrap();
+    let before = node.snapshot().unwrap();
+    for _ in 0..2 {
+        let output = setup(&env.gateway, FIRST);
+        assert!(output.stdout.contains("by another configuration"), "{output:#?}");
+    }
+    env.client_is_seen_as(FIRST);
+    // Another floating IP of the same server is natgw's own.
+    setup(&env.gateway, SECOND);
+    teardown(&env.gateway, SECOND);
+    for _ in 0..2 {
+        let output = teardown(&env.gateway, FIRST);
+        assert!(output.stderr.contains("own address"), "{output:#?}");
+    }
+    assert_eq!(left_over(node, &before), Vec::<String>::new());
+    assert!(node.sh("ip -4 addr show eth0").unwrap().contains(&format!("inet {FIRST}/32")));
 }
 
 fn scripts_that_overlap_wait_for_one_another(kind: Iptables) {
