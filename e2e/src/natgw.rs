@@ -5,8 +5,10 @@
 //! ignores Nodes whose servers are not in its project.
 
 mod observe;
+mod responder;
 
 pub use observe::{acts, persistent_annotations, run, task_of};
+pub use responder::Responder;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -50,8 +52,10 @@ pub struct TestEnv {
     pub namespace: String,
     /// The cloud.
     pub hetzner: Hetzner,
-    /// ID of the network `lan`, 10.0.0.0/16.
+    /// ID of the network `lan`, 10.0.0.0/16 or a loopback range.
     pub network: u64,
+    /// The first three parts of the addresses in it.
+    range: [u8; 3],
     /// Between natgw and the API server.
     pub api_proxy: FaultProxy,
     /// Between natgw and the cloud.
@@ -112,15 +116,40 @@ impl TestEnv {
         Ok(env)
     }
 
+    /// As [`TestEnv::start`], with private addresses of this machine's loopback interface, where a [`Responder`] can listen.
+    ///
+    /// # Errors
+    /// Whatever could not be started.
+    pub async fn start_on_loopback() -> Result<TestEnv> {
+        let slot = slots::NATGW.wait().await?;
+        let mut env = Self::on_loopback(ControlPlane::shared("natgw").await?).await?;
+        env._slot = Some(slot);
+        Ok(env)
+    }
+
     /// An environment on a control plane of its own.
     ///
     /// # Errors
     /// Whatever could not be started.
     pub async fn on(control_plane: ControlPlane) -> Result<TestEnv> {
+        Self::with_range(control_plane, [10, 0, 0]).await
+    }
+
+    /// As [`TestEnv::on`], with private addresses of this machine's loopback interface.
+    ///
+    /// # Errors
+    /// Whatever could not be started.
+    pub async fn on_loopback(control_plane: ControlPlane) -> Result<TestEnv> {
+        // Two environments may have the same addresses: each uses a free port.
+        Self::with_range(control_plane, [127, 77, 0]).await
+    }
+
+    async fn with_range(control_plane: ControlPlane, range: [u8; 3]) -> Result<TestEnv> {
         let client = control_plane.client();
         let namespace = control_plane.namespace("natgw").await?;
         let hetzner = Hetzner::start_quick(ACTION).await?;
-        let network = hetzner.add_network(NewNetwork::new("lan", "10.0.0.0/16"))?;
+        let network =
+            hetzner.add_network(NewNetwork::new("lan", &format!("{}.{}.0.0/16", range[0], range[1])))?;
         let writes = WriteCounter::new();
         let user = Rights::of("natgw")?.give(&client, &namespace).await?;
         let api_proxy = FaultProxy::start_counted(upstream(&control_plane, &user)?, &writes).await?;
@@ -137,6 +166,7 @@ impl TestEnv {
             namespace,
             hetzner,
             network,
+            range,
             api_proxy,
             cloud_proxy,
             writes,
@@ -190,8 +220,9 @@ impl TestEnv {
         let number = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", self.namespace);
         let server = self.first_server + number;
-        let private_ip =
-            Ipv4Addr::new(10, 0, 0, u8::try_from(number + 1).context("too many nodes for one env")?);
+        let [a, b, c] = self.range;
+        let last = u8::try_from(number + 1).context("too many nodes for one env")?;
+        let private_ip = Ipv4Addr::new(a, b, c, last);
         self.hetzner.add_server(NewServer::new(&name).id(server).attached("lan", private_ip))?;
         if let Some(ip) = floating_ip {
             // All kinds of one project share their IDs here: far from those of servers.

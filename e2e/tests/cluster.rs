@@ -4,6 +4,7 @@
 //! Needs root. The clusters of this file live side by side, and leave nothing, also when their owner is killed.
 
 mod env;
+mod health;
 mod power;
 mod story;
 mod traces;

@@ -4,6 +4,7 @@
 
 mod commands;
 mod features;
+mod health;
 mod input;
 mod isolation;
 mod jobs;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::{KubeRequest, Recorded};
-use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TIMEOUT, TestEnv, run};
+use e2e::natgw::{FLOATING_IP_LABEL, Gateway, Responder, TIMEOUT, TestEnv, run};
 use e2e::program::Program;
 use e2e::rights::{Grant, Rights};
 use k8s_openapi::api::batch::v1::Job;
@@ -22,8 +22,13 @@ use serde_json::json;
 
 const FIRST: &str = "198.51.100.1";
 const SECOND: &str = "198.51.100.2";
-/// Everything that is opt-in.
-const ALL: &str = "clients: {enabled: true}\nfloatingIPs: {label: true}";
+/// Everything that is opt-in. Health checks go to this port of the gateways.
+fn all(port: u16) -> String {
+    format!(
+        "clients: {{enabled: true}}\nfloatingIPs: {{label: true}}\n\
+         healthCheck: {{enabled: true, interval: 500ms, failures: 10, port: {port}}}"
+    )
+}
 
 async fn stop(natgw: &Program) {
     natgw.signal(Signal::SIGTERM).unwrap();
@@ -41,11 +46,11 @@ fn requests(env: &TestEnv) -> Vec<(Recorded, KubeRequest)> {
 }
 
 /// Setup with a label from the cloud, a failed Job that is tried again, client Jobs.
-async fn first_gateways(env: &TestEnv) -> (Program, Gateway, Gateway, Gateway) {
+async fn first_gateways(env: &TestEnv, settings: &str) -> (Program, Gateway, Gateway, Gateway) {
     let first = env.node(Some(FIRST)).await.unwrap();
     first.node.label(FLOATING_IP_LABEL, None).await.unwrap();
     first.hang("setup", true);
-    let natgw = env.natgw(ALL).unwrap().start().unwrap();
+    let natgw = env.natgw(settings).unwrap().start().unwrap();
     let pod = first.wait_for_pod("setup:198.51.100.1").await.unwrap();
     let job = env.wait_for_job(&first, "setup:198.51.100.1").await.unwrap();
     // Three retries take the Job controller more than a minute; the fourth failure is no other than the first.
@@ -79,12 +84,21 @@ async fn cordons(env: &TestEnv, first: &Gateway, second: &Gateway) {
 /// On its own control planes, because a cleanup removes the setup of every Node of the cluster.
 #[tokio::test]
 async fn no_request_of_natgw_is_refused_and_no_permission_is_unused() {
-    let env = TestEnv::on(ControlPlane::start().await.unwrap()).await.unwrap();
-    let (natgw, first, second, _client) = first_gateways(&env).await;
+    let env = TestEnv::on_loopback(ControlPlane::start().await.unwrap()).await.unwrap();
+    // Of the second gateway. Nothing listens at the others, and a refused connection is a response.
+    let mut responder = Responder::start([127, 77, 0, 3].into(), 0).unwrap();
+    let all = all(responder.port().unwrap());
+    let (natgw, first, second, _client) = first_gateways(&env, &all).await;
     cordons(&env, &first, &second).await;
+    // One round without a response: the Lease of the Node is read.
+    responder.silence().await.unwrap();
+    let leases =
+        |requests: &[Recorded]| requests.iter().any(|request| request.path.contains("kube-node-lease"));
+    env.api_proxy.wait_for(leases, TIMEOUT).await.unwrap();
+    responder.resume();
 
     // Another takes over, under the same Lease.
-    let standby = env.natgw(ALL).unwrap().name("standby").start().unwrap();
+    let standby = env.natgw(&all).unwrap().name("standby").start().unwrap();
     env.wait_for_metric(&standby, "leader_election_master_status", &[], 0.0).await.unwrap();
     stop(&natgw).await;
     env.wait_for_metric(&standby, "leader_election_master_status", &[], 1.0).await.unwrap();
@@ -94,7 +108,7 @@ async fn no_request_of_natgw_is_refused_and_no_permission_is_unused() {
     stop(&standby).await;
 
     for arguments in [&["--dry-run"][..], &["status"], &["--once"], &["cleanup", "--timeout", "50s"]] {
-        let (code, text) = run(&env.natgw(ALL).unwrap().args(arguments.iter().copied())).await.unwrap();
+        let (code, text) = run(&env.natgw(&all).unwrap().args(arguments.iter().copied())).await.unwrap();
         assert_eq!(code, 0, "{arguments:?}: {text}");
     }
     assert!(env.annotations_of(&second).await.unwrap().is_empty());

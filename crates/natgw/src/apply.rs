@@ -1,6 +1,6 @@
 //! The only writer: runs the actions of a Plan in order.
 //!
-//! Failures are isolated: the route, the role label and each Node fail separately (see [`Failures`]). Each action is run only
+//! Failures are isolated: the route, the role label and each Node fail separately (see [`Failures`]), and so do their results. Each action is run only
 //! while the process leads. Nodes on which nothing has started wait for the next reconciliation if this one has taken longer than
 //! [`RECONCILE_BUDGET`].
 
@@ -18,6 +18,7 @@ use common::plan::{Plan, Step};
 use crate::config::Config;
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::observe::snapshot::Snapshot;
 use crate::plan::Action;
 use crate::plan::action::{Failures, NodeRef};
 
@@ -38,25 +39,78 @@ pub struct Apply<'a> {
     pub executor: Executor<'a>,
     /// Measures each step that succeeded.
     pub metrics: &'a Metrics,
+    /// The state that the plan was made for.
+    pub snapshot: &'a Snapshot,
     /// [`RECONCILE_BUDGET`]; the longest time that there is where no reconciliation follows that could do the rest.
     pub longest: Duration,
 }
 
+/// After so many reconciliations in a row, a write that conflicts with another client's is a failure: the caches would have caught
+/// up within two of them.
+const CONFLICTS: u32 = 5;
+
+/// The state that a reconciliation leaves to the next one.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// The first Node that it did not reach. It comes first in the next one, so that each Node is reached.
+    resume: Option<String>,
+    /// The number of reconciliations in a row in which a write has conflicted, by the name of the Node; none for the route.
+    conflicts: BTreeMap<Option<String>, u32>,
+}
+
+/// The failures of one plan: the first of each kind, where a fact that was outdated is one only if there is no other.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Of the default route.
+    pub route: Option<Error>,
+    /// Of Nodes and their Jobs.
+    pub nodes: Option<Error>,
+    /// The Nodes on which a write has failed, apart from outdated facts.
+    pub failed_nodes: BTreeSet<String>,
+}
+
+impl Applied {
+    /// The failure that decides when the next reconciliation begins.
+    #[must_use]
+    pub fn into_error(self) -> Option<Error> {
+        match (self.route, self.nodes) {
+            (Some(route), Some(nodes)) if route.is_outdated() => Some(nodes),
+            (route, nodes) => route.or(nodes),
+        }
+    }
+
+    fn failed(&mut self, action: &Action, error: Error) {
+        let first = if is_route(action) { &mut self.route } else { &mut self.nodes };
+        if !is_route(action) && !error.is_outdated() {
+            self.failed_nodes.insert(action.node().name.clone());
+        }
+        if first.as_ref().is_none_or(|first| first.is_outdated() && !error.is_outdated()) {
+            *first = Some(error);
+        }
+    }
+}
+
+/// Whether it writes to the cloud.
+#[must_use]
+pub fn is_route(action: &Action) -> bool {
+    matches!(action, Action::MoveRoute { .. } | Action::RemoveRoute { .. })
+}
+
 impl Apply<'_> {
-    /// Runs the plan. Returns the number of actions that were executed. `resume` is the first Node that the last reconciliation did not
-    /// reach. It comes first, so that each Node is reached. It becomes the first Node that this reconciliation does not reach.
+    /// Runs the plan.
     ///
     /// # Errors
-    /// The first failure, else the first outdated fact. A plan that was not finished because of [`RECONCILE_BUDGET`] is outdated.
-    pub async fn run(&self, plan: &Plan<Action>, resume: &mut Option<String>) -> Result<usize, Error> {
+    /// [`Error::NotLeading`]. Other failures are part of the result; a plan that was not finished because of [`RECONCILE_BUDGET`] is
+    /// outdated.
+    pub async fn run(&self, plan: &Plan<Action>, memory: &mut Memory) -> Result<Applied, Error> {
         let started = Instant::now();
         let mut versions = BTreeMap::new();
         let (mut failures, mut begun) = (Failures::default(), BTreeSet::new());
-        let mut failure: Option<Error> = None;
-        let mut done = 0;
+        let mut applied = Applied::default();
+        let Memory { resume, conflicts: before } = std::mem::take(memory);
         let any_shared = plan.steps.iter().any(|step| step.action.is_shared());
         let mut tried = 0;
-        let (shared, single) = from_resumed(&plan.steps, resume.take().as_deref());
+        let (shared, single) = from_resumed(&plan.steps, resume.as_deref());
         let single = single.into_iter().map(|step| (true, step));
         for (single, step) in shared.iter().map(|step| (false, step)).chain(single) {
             let node = step.action.node();
@@ -66,43 +120,62 @@ impl Apply<'_> {
             let late = started.elapsed() >= self.longest;
             // No other step depends on these labels. The next reconciliation plans the rest, in the same order.
             if late && tried > 0 && !any_shared && is_label(&step.action) {
-                failure.get_or_insert(Error::Outdated("labels are left for the next reconcile".to_owned()));
+                applied.failed(
+                    &step.action,
+                    Error::Outdated("labels are left for the next reconcile".to_owned()),
+                );
                 continue;
             }
             if single && !begun.contains(&node.name) {
                 // One Node a reconciliation, whatever came before it.
                 if late && !begun.is_empty() {
-                    if resume.is_none() {
-                        *resume = Some(node.name.clone());
+                    if memory.resume.is_none() {
+                        memory.resume = Some(node.name.clone());
                         let taken = self.longest.as_secs();
                         let left = format!(
                             "the reconcile has taken {taken} s, and Node {} is for the next one",
                             node.name
                         );
-                        failure.get_or_insert(Error::Outdated(left));
+                        applied.failed(&step.action, Error::Outdated(left));
                     }
                     continue;
                 }
                 begun.insert(node.name.clone());
             }
             tried += 1;
-            match self.step(step, &mut versions).await {
-                Ok(()) => done += 1,
+            let scope = (!is_route(&step.action)).then(|| node.name.clone());
+            let conflicts = before.get(&scope).copied().unwrap_or(0);
+            match self.step(step, &mut versions, conflicts).await {
+                Ok(()) => {}
                 Err(Error::NotLeading) => return Err(Error::NotLeading),
                 Err(error) => {
-                    failures.record(&step.action, error.is_outdated());
-                    if failure.as_ref().is_none_or(Error::is_outdated) {
-                        failure = Some(error);
+                    let is_conflict = error.is_conflict();
+                    failures.record(&step.action, is_conflict);
+                    if is_conflict {
+                        memory.conflicts.insert(scope, conflicts.saturating_add(1));
                     }
+                    applied.failed(&step.action, error);
                 }
             }
         }
-        failure.map_or(Ok(done), Err)
+        Ok(applied)
     }
 
-    async fn step(&self, step: &Step<Action>, versions: &mut BTreeMap<String, String>) -> Result<(), Error> {
+    /// `conflicts`: in how many reconciliations before this one the step's Node, or the route, has conflicted.
+    async fn step(
+        &self,
+        step: &Step<Action>,
+        versions: &mut BTreeMap<String, String>,
+        conflicts: u32,
+    ) -> Result<(), Error> {
         let started = Instant::now();
-        let result = self.executor.execute(step, self.act(&step.action, versions)).await;
+        let act = async {
+            match self.act(&step.action, versions).await {
+                Err(Error::Outdated(fact)) if conflicts + 1 >= CONFLICTS => Err(Error::Conflict(fact)),
+                result => result,
+            }
+        };
+        let result = self.executor.execute(step, act).await;
         if result.is_ok() {
             self.metrics.acted(&step.action, started.elapsed());
         }
@@ -112,11 +185,11 @@ impl Apply<'_> {
     async fn act(&self, action: &Action, versions: &mut BTreeMap<String, String>) -> Result<(), Error> {
         match action {
             Action::MoveRoute { network, from, to, server, node, .. } => {
-                node::unchanged(self.client, node, version_of(node, versions)).await?;
+                self.check(node, versions).await?;
                 route::move_to(self.hcloud, *network, *from, *to, *server).await
             }
             Action::RemoveRoute { network, gateway, node } => {
-                node::unchanged(self.client, node, version_of(node, versions)).await?;
+                self.check(node, versions).await?;
                 route::remove(self.hcloud, *network, *gateway).await
             }
             Action::CreateJob { node, job } => job::create(self.client, self.config, node, job).await,
@@ -130,6 +203,14 @@ impl Apply<'_> {
             | Action::RecordFailure { node, .. }
             | Action::Forget { node } => self.patch(action, node, versions).await,
         }
+    }
+
+    /// Checks that the Node is as the decision had it, for a write that has no precondition. Later steps carry its newest version.
+    async fn check(&self, node: &NodeRef, versions: &mut BTreeMap<String, String>) -> Result<(), Error> {
+        let seen = self.snapshot.nodes.iter().find(|seen| seen.uid == node.uid);
+        let version = node::check(self.client, self.config, node, seen, version_of(node, versions)).await?;
+        versions.insert(node.name.clone(), version);
+        Ok(())
     }
 
     async fn patch(

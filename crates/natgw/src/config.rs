@@ -2,10 +2,13 @@
 
 mod settings;
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-pub use self::settings::{Clients, FloatingIPs, Hetzner, Jobs, NetworkName, OnNoCandidate, Settings};
+pub use self::settings::{
+    Clients, FloatingIPs, HealthCheck, Hetzner, Jobs, NetworkName, OnNoCandidate, Settings,
+};
 use crate::names;
 use crate::selector::{self, Selector};
 
@@ -46,6 +49,8 @@ pub struct Config {
     pub floating_ip_selector: Option<String>,
     /// See [`Clients::enabled`].
     pub clients: bool,
+    /// See [`Settings::health_check`].
+    pub health_check: HealthCheck,
     /// See [`Settings::jobs`].
     pub jobs: Jobs,
     /// See [`Settings::hetzner`].
@@ -71,6 +76,11 @@ const TTL_MIN: Duration = Duration::from_secs(60);
 const POLL_MIN: Duration = Duration::from_secs(3);
 /// A leader that begins no reconciliation for ten minutes counts as stuck, and its liveness probe fails.
 const POLL_MAX: Duration = Duration::from_secs(300);
+
+/// A response may take 600 ms on a slow network. After 10 s three times, Kubernetes reports a stopped Node about as soon.
+const PROBE_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(10);
+/// One probe without a response says nothing.
+const PROBE_FAILURES: RangeInclusive<u32> = 2..=10;
 
 impl Config {
     /// Checks the settings.
@@ -105,6 +115,7 @@ impl Config {
             Err(problem) => return invalid("nodeSelector", problem),
         };
         check_jobs(&settings.jobs)?;
+        check_health(&settings.health_check)?;
         let poll = settings.hetzner.poll_interval;
         if poll.is_negative() || !(POLL_MIN..=POLL_MAX).contains(&std::time::Duration::from(poll)) {
             return invalid("hetzner.pollInterval", "must be between 3s and 5m");
@@ -126,6 +137,7 @@ impl Config {
             floating_ip_selector: Some(settings.floating_ips.selector)
                 .filter(|selector| !selector.is_empty()),
             clients: settings.clients.enabled,
+            health_check: settings.health_check,
             jobs: settings.jobs,
             hetzner: settings.hetzner,
         })
@@ -145,6 +157,20 @@ impl Config {
         let settings = common::config::load::<Settings>(path)?;
         Config::new(settings).map_err(|error| common::config::Error::invalid(path, error.to_string()))
     }
+}
+
+fn check_health(health: &HealthCheck) -> Result<(), Invalid> {
+    let interval = health.interval;
+    if interval.is_negative() || !PROBE_INTERVAL.contains(&Duration::from(interval)) {
+        return invalid("healthCheck.interval", "must be between 500ms and 10s");
+    }
+    if !PROBE_FAILURES.contains(&health.failures) {
+        return invalid("healthCheck.failures", "must be between 2 and 10");
+    }
+    if health.port == 0 {
+        return invalid("healthCheck.port", "must be between 1 and 65535");
+    }
+    Ok(())
 }
 
 fn check_jobs(jobs: &Jobs) -> Result<(), Invalid> {

@@ -15,13 +15,16 @@ use kube::Api;
 use kube::runtime::watcher;
 use tokio::sync::Notify;
 
-use crate::apply::{Apply, RECONCILE_BUDGET};
+use crate::apply::{Applied, Apply, Memory, RECONCILE_BUDGET, is_route};
 use crate::config::{Config, Mode};
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::observe::health::Health;
 use crate::observe::network::Cloud;
 use crate::observe::observe;
-use crate::observe::snapshot::Snapshot;
+use crate::observe::prober::{Network, Prober};
+use crate::observe::snapshot::{Outcome, Snapshot};
+use crate::plan::eligibility::Standing;
 use crate::plan::{self, Action, Reason, plan};
 use crate::status;
 
@@ -82,6 +85,15 @@ pub async fn run(
     let (node, job) = (notify(), notify());
     nodes.subscribe(move |_| node());
     jobs.subscribe(move |_| job());
+    let checks = config.health_check.enabled && until == Until::Stopped;
+    let prober = checks.then(|| Prober::new(&config.health_check, changed.clone(), metrics.clone()));
+    let network = Network { client: runtime.client.clone() };
+    let probing = async {
+        match &prober {
+            Some(prober) => prober.run(&network).await,
+            None => std::future::pending().await,
+        }
+    };
 
     let work = async {
         tokio::select! {
@@ -100,7 +112,8 @@ pub async fn run(
             hcloud: &hcloud,
             metrics: &metrics,
             cloud: Cloud::new(&config, hcloud.clone()),
-            resume: None,
+            prober: prober.as_ref(),
+            memory: Memory::default(),
             longest: if matches!(until, Until::OneReconciliation) { Duration::MAX } else { RECONCILE_BUDGET },
         };
         let mut reconciler = new_reconciler();
@@ -125,6 +138,9 @@ pub async fn run(
                     if let Some(StepDown { pause, .. }) = step_down.filter(|it| since.elapsed() >= it.after) {
                         let unreachable = since.elapsed().as_secs();
                         tracing::warn!(%error, unreachable, "the cloud is unreachable from here; stepping down so that another replica can lead");
+                        if let Some(prober) = &prober {
+                            prober.clear();
+                        }
                         runtime.leadership.step_down(pause).await;
                         if !lead(&runtime, until).await? {
                             return ended_early(until);
@@ -139,7 +155,9 @@ pub async fn run(
             match (until, reconciled) {
                 (Until::OneReconciliation, Ok(_)) => return Ok(()),
                 (Until::OneReconciliation, Err(error)) if !error.is_outdated() => return Err(error.into()),
-                (Until::Clean(_), Ok(Reconcile { clean: true, .. })) => return Ok(()),
+                (Until::Clean(_), Ok(Reconcile { clean: true, route_left, .. })) => {
+                    return route_left.map_or(Ok(()), |left| Err(anyhow::anyhow!(left)));
+                }
                 (Until::Clean(limit), reconciled) if started.elapsed() >= limit => {
                     return Err(not_clean(reconciled));
                 }
@@ -159,7 +177,10 @@ pub async fn run(
             }
         }
     };
-    work.await
+    tokio::select! {
+        ended = work => ended,
+        never = probing => match never {},
+    }
 }
 
 /// When a leader that cannot reach the cloud releases the lease, and for how long it then does not contend.
@@ -229,6 +250,8 @@ struct Reconcile {
     clean: bool,
     /// The objects that a cleanup has not yet removed, as a text for the user.
     left: String,
+    /// Why a cleanup must not succeed although nothing of natgw's is left.
+    route_left: Option<String>,
 }
 
 struct Reconciler<'a> {
@@ -237,8 +260,9 @@ struct Reconciler<'a> {
     hcloud: &'a Hcloud,
     metrics: &'a Metrics,
     cloud: Cloud,
-    /// The Node that the last reconciliation had no time for.
-    resume: Option<String>,
+    /// None without health checks.
+    prober: Option<&'a Prober>,
+    memory: Memory,
     /// See [`Apply::longest`].
     longest: Duration,
 }
@@ -252,24 +276,31 @@ impl Reconciler<'_> {
     ) -> Result<Reconcile, Error> {
         let reconciliation = self.runtime.reconciliation(self.runtime.program.name);
         let result = self.observe_and_apply(nodes, jobs).await;
-        match &result {
-            Ok(_) => reconciliation.succeeded(),
-            Err(error) if error.is_outdated() => reconciliation.succeeded(),
-            Err(error) => {
+        // A Node that cannot be written is no failure of the reconciliation: it has its own metric and alert.
+        let failure = match &result {
+            Ok((_, applied)) => applied.route.as_ref().filter(|error| !error.is_outdated()),
+            Err(error) => Some(error),
+        };
+        match failure {
+            None => reconciliation.succeeded(),
+            Some(error) => {
                 tracing::warn!(%error, "reconcile failed");
                 tracing::Span::current().record("otel.status_code", "ERROR");
                 reconciliation.failed();
             }
         }
-        result
+        let (reconcile, applied) = result?;
+        self.metrics.applied(&applied);
+        applied.into_error().map_or(Ok(reconcile), Err)
     }
 
     async fn observe_and_apply(
         &mut self,
         nodes: &[Arc<common::k8s::Node>],
         jobs: &[Arc<common::k8s::Job>],
-    ) -> Result<Reconcile, Error> {
-        let snapshot = match observe(self.config, nodes, jobs, &mut self.cloud).await {
+    ) -> Result<(Reconcile, Applied), Error> {
+        let health = self.prober.map(Prober::health).unwrap_or_default();
+        let snapshot = match observe(self.config, nodes, jobs, &mut self.cloud, health).await {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 self.cloud.invalidate();
@@ -285,19 +316,29 @@ impl Reconciler<'_> {
             hcloud: self.hcloud,
             executor: self.runtime.into(),
             metrics: self.metrics,
+            snapshot: &snapshot,
             longest: self.longest,
         };
-        let applied = apply.run(&plan, &mut self.resume).await;
+        let applied = apply.run(&plan, &mut self.memory).await;
         // Route steps change the state of the cloud, also when they fail.
-        if plan.steps.iter().any(|step| touches_cloud(&step.action)) {
+        if plan.steps.iter().any(|step| is_route(&step.action)) {
             self.cloud.invalidate();
         }
-        applied?;
-        Ok(Reconcile { clean: plan.is_empty() && is_clean(self.config, &snapshot), left: left(&snapshot) })
+        let route_left = plan.problems.iter().find(|problem| matches!(problem.because, Reason::RouteLeft(_)));
+        let reconcile = Reconcile {
+            clean: plan.is_empty() && is_clean(self.config, &snapshot),
+            left: left(&snapshot),
+            route_left: route_left.map(|problem| problem.because.to_string()),
+        };
+        Ok((reconcile, applied?))
     }
 
     async fn report(&self, snapshot: &Snapshot, plan: &Plan<Action>) {
         let (assessed, primary) = plan::assess(self.config, snapshot);
+        if let Some(prober) = self.prober {
+            let gateways = assessed.iter().filter(|one| one.standing != Standing::None);
+            prober.watch(gateways.filter_map(|one| Some((one.node.name.clone(), one.node.private_ip()?))));
+        }
         self.metrics.observed(snapshot, &assessed, primary, plan.problems.len());
         self.runtime.status.set("state", status::render(self.config, snapshot, plan));
         self.runtime.events.found(&plan.problems);
@@ -311,17 +352,13 @@ impl Reconciler<'_> {
     }
 }
 
-fn touches_cloud(action: &Action) -> bool {
-    matches!(action, Action::MoveRoute { .. } | Action::RemoveRoute { .. })
-}
-
 /// Whether nothing is left that a cleanup would have to take back.
 fn is_clean(config: &Config, snapshot: &Snapshot) -> bool {
     config.mode == Mode::Cleanup
-        && snapshot.jobs.values().all(|jobs| {
-            jobs.iter()
-                .all(|job| job.terminating || job.outcome != crate::observe::snapshot::Outcome::Running)
-        })
+        && snapshot
+            .jobs
+            .values()
+            .all(|jobs| jobs.iter().all(|job| job.terminating || job.outcome != Outcome::Running))
         && snapshot.nodes.iter().all(|node| !node.has_records() && node.client.is_none())
 }
 
@@ -332,10 +369,17 @@ fn left(snapshot: &Snapshot) -> String {
         .filter(|node| node.has_records() || node.client.is_some())
         .map(|node| node.name.as_str())
         .collect();
-    if marked.is_empty() {
-        "Jobs are still running".into()
-    } else {
-        format!("Nodes {} are still marked", marked.join(", "))
+    let jobs = snapshot.jobs.values().flatten();
+    let failed = jobs.filter(|job| matches!(job.outcome, Outcome::Failed { .. }));
+    let failed: Vec<&str> = failed.map(|job| job.name.as_str()).collect();
+    match (&marked[..], &failed[..]) {
+        ([], _) => "Jobs are still running".into(),
+        (_, []) => format!("Nodes {} are still marked", marked.join(", ")),
+        _ => format!(
+            "Nodes {} are still marked; failed Jobs, with their logs: {}",
+            marked.join(", "),
+            failed.join(", ")
+        ),
     }
 }
 
@@ -350,5 +394,5 @@ pub async fn observe_once(client: &kube::Client, config: &Config, hcloud: Hcloud
     let ours = list.labels(&crate::apply::job::managed_by());
     let jobs = Api::<common::k8s::Job>::namespaced(client.clone(), &config.namespace).list(&ours).await;
     let jobs = jobs.map_err(|cause| Error::List { what: "Jobs", cause })?.items;
-    observe(config, &nodes, &jobs, &mut Cloud::new(config, Arc::new(hcloud))).await
+    observe(config, &nodes, &jobs, &mut Cloud::new(config, Arc::new(hcloud)), Health::default()).await
 }

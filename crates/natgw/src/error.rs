@@ -76,6 +76,19 @@ pub enum Error {
     /// The state is not as in the Snapshot. Nothing was done; the next reconciliation observes again.
     #[error("the decision was made on outdated facts: {0}")]
     Outdated(String),
+    /// The same in several reconciliations in a row, so that the caches cannot be the cause.
+    #[error("conflicts with the API server's state in every reconciliation: {0}")]
+    Conflict(String),
+    /// The cloud has not responded to a change of the route.
+    #[error(
+        "no response to a change of the default route of network {network}, and none of {tries} attempts had an effect"
+    )]
+    RouteUnanswered {
+        /// Network ID.
+        network: u64,
+        /// Number of attempts.
+        tries: u32,
+    },
     /// This process does not hold the Lease any more.
     #[error("this process does not lead any more")]
     NotLeading,
@@ -96,6 +109,12 @@ impl Error {
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         matches!(self, Error::Outdated(_))
+    }
+
+    /// Whether the write was refused, or not sent, because the object has changed.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Error::Outdated(_) | Error::Conflict(_))
     }
 
     /// The delay that the cloud requests, if it does.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use common::metrics::Metrics as Common;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
+use crate::apply::Applied;
 use crate::observe::snapshot::{Node, Snapshot};
 use crate::plan::Action;
-use crate::plan::eligibility::{Assessed, Standing};
+use crate::plan::eligibility::{Assessed, Standing, Unfit};
 use crate::plan::primary::Primary;
 
 /// Counters and gauges of natgw, beside those that all controllers have.
@@ -22,6 +23,8 @@ pub struct Metrics {
     switch_seconds: Histogram,
     job_failures: IntCounterVec,
     problems: IntGauge,
+    probes: IntCounterVec,
+    write_failures: IntGaugeVec,
 }
 
 impl Metrics {
@@ -40,12 +43,13 @@ impl Metrics {
             Opts::new(
                 "natgw_nodes",
                 "Nodes by state: selected by the node selector; eligible: set up as gateways; candidate: eligible and able to \
-                 be the primary now; failing: the last Job failed and is retried.",
+                 be the primary now; unreachable: eligible, without responses to health checks; failing: the last Job \
+                 failed and is retried.",
             ),
             &["state"],
         )?;
         registry.register(Box::new(nodes.clone()))?;
-        for state in ["selected", "eligible", "candidate", "failing"] {
+        for state in ["selected", "eligible", "candidate", "unreachable", "failing"] {
             nodes.with_label_values(&[state]);
         }
         let switches = IntCounter::new(
@@ -70,7 +74,33 @@ impl Metrics {
         for kind in crate::task::Kind::ALL {
             job_failures.with_label_values(&[kind.word()]);
         }
+        let probes = IntCounterVec::new(
+            Opts::new(
+                "natgw_health_checks_total",
+                "Rounds of health checks, by target (gateway, reference) and result (responded, silent).",
+            ),
+            &["target", "result"],
+        )?;
+        registry.register(Box::new(probes.clone()))?;
+        for target in ["gateway", "reference"] {
+            for result in ["responded", "silent"] {
+                probes.with_label_values(&[target, result]);
+            }
+        }
+        let write_failures = IntGaugeVec::new(
+            Opts::new(
+                "natgw_write_failures",
+                "Failures of the last reconciliation by scope: route (0 or 1), nodes (the number of Nodes with a failed write).",
+            ),
+            &["scope"],
+        )?;
+        registry.register(Box::new(write_failures.clone()))?;
+        for scope in ["route", "nodes"] {
+            write_failures.with_label_values(&[scope]);
+        }
         Ok(Metrics {
+            probes,
+            write_failures,
             primary: gauge("natgw_primary", "1 if there is a primary NAT gateway, else 0.")?,
             route_in_place: gauge(
                 "natgw_route_in_place",
@@ -103,6 +133,7 @@ impl Metrics {
             ("selected", snapshot.nodes.iter().filter(|node| node.selected).count()),
             ("eligible", standings(|standing| *standing != Standing::None)),
             ("candidate", standings(|standing| matches!(standing, Standing::Candidate { .. }))),
+            ("unreachable", standings(|standing| *standing == Standing::Eligible(Unfit::Unreachable))),
             ("failing", snapshot.nodes.iter().filter(failing).count()),
         ] {
             self.nodes.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -111,6 +142,21 @@ impl Metrics {
         self.primary.set(primary.is_some().into());
         self.route_in_place.set(primary.is_some_and(|primary| route == Some(primary.private_ip)).into());
         self.problems.set(i64::try_from(problems).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the failures of a reconciliation.
+    pub fn applied(&self, applied: &Applied) {
+        let route = applied.route.as_ref().is_some_and(|error| !error.is_outdated());
+        let nodes = i64::try_from(applied.failed_nodes.len()).unwrap_or(i64::MAX);
+        for (scope, failures) in [("route", route.into()), ("nodes", nodes)] {
+            self.write_failures.with_label_values(&[scope]).set(failures);
+        }
+    }
+
+    /// Counts one target of one round of health checks.
+    pub fn probed(&self, target: &str, responded: bool) {
+        let result = if responded { "responded" } else { "silent" };
+        self.probes.with_label_values(&[target, result]).inc();
     }
 
     /// Counts an action that was done.

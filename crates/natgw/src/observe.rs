@@ -1,8 +1,10 @@
 //! The only reader: caches and cloud lists become a [`Snapshot`].
 
+pub mod health;
 pub mod jobs;
 pub mod network;
 pub mod nodes;
+pub mod prober;
 pub mod snapshot;
 
 use std::borrow::Borrow;
@@ -11,13 +13,14 @@ use std::time::Instant;
 
 use common::k8s::{Job, Node};
 
+use self::health::Health;
 use self::network::Cloud;
 use self::snapshot::Snapshot;
 use crate::config::{Config, Mode};
 use crate::error::Error;
 use crate::plan;
 
-/// Takes a Snapshot of the given Nodes and Jobs and of the present state of the cloud.
+/// Takes a Snapshot of the given Nodes, Jobs and health checks and of the present state of the cloud.
 ///
 /// # Errors
 /// Any list that could not be read completely: there is no Snapshot, and nothing is done. This includes the floating IPs only if
@@ -27,14 +30,19 @@ pub async fn observe(
     nodes: &[impl Borrow<Node>],
     jobs: &[impl Borrow<Job>],
     cloud: &mut Cloud,
+    health: Health,
 ) -> Result<Snapshot, Error> {
     let view = cloud.view(nodes.iter().map(Borrow::borrow)).await?;
-    let mut nodes: Vec<_> =
-        nodes.iter().filter_map(|node| nodes::read(config, node.borrow(), &view)).collect();
+    let read = |node: &Node| nodes::read(config, node, |name, provider_id| view.server_of(name, provider_id));
+    let mut nodes: Vec<_> = nodes.iter().filter_map(|node| read(node.borrow())).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    let names: BTreeMap<String, &String> =
+        nodes.iter().map(|node| (plan::jobs::node_hash(&node.name), &node.name)).collect();
     let mut by_node = BTreeMap::<String, Vec<snapshot::Job>>::new();
-    for (node, job) in jobs.iter().filter_map(|job| jobs::read(job.borrow())) {
-        by_node.entry(node).or_default().push(job);
+    for (hash, job) in jobs.iter().filter_map(|job| jobs::read(job.borrow())) {
+        // The Jobs of a deleted Node are garbage-collected.
+        let Some(name) = names.get(&hash) else { continue };
+        by_node.entry((*name).clone()).or_default().push(job);
     }
     for jobs in by_node.values_mut() {
         jobs.sort_by(|a, b| a.name.cmp(&b.name));
@@ -46,6 +54,7 @@ pub async fn observe(
         floating_ips: None,
         floating_ip_polls: 0,
         floating_ips_error: None,
+        health,
     };
     if config.mode == Mode::Run {
         let started = Instant::now();

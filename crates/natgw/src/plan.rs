@@ -5,6 +5,7 @@
 pub mod action;
 pub mod eligibility;
 pub mod floating_ip;
+mod health;
 pub mod jobs;
 pub mod primary;
 pub mod reason;
@@ -40,7 +41,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
     // down no gateway.
     let snapshot = &*floating_ip::labels(config, snapshot, &mut out);
     let assessed = eligibility::assess(config, snapshot, &mut out);
-    let elected = primary::elect(&assessed, snapshot.network.default_route);
+    let elected = primary::elect(&assessed, route::current(snapshot, &assessed));
     // The route first: a gateway that is to be torn down loses its traffic before it loses its rules.
     let primary = route::towards(config, snapshot, &assessed, elected, &mut out);
     role::labels(snapshot, primary, &mut out);
@@ -54,7 +55,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
 #[must_use]
 pub fn assess<'a>(config: &Config, snapshot: &'a Snapshot) -> (Vec<Assessed<'a>>, Option<Primary<'a>>) {
     let assessed = eligibility::assess(config, snapshot, &mut Plan::default());
-    let elected = primary::elect(&assessed, snapshot.network.default_route)
+    let elected = primary::elect(&assessed, route::current(snapshot, &assessed))
         .filter(|primary| !route::is_left_to_others(config, snapshot, &assessed, primary));
     (assessed, elected)
 }

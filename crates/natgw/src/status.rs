@@ -31,7 +31,7 @@ pub fn render(config: &Config, snapshot: &Snapshot, plan: &Plan<Action>) -> Stri
         "\n{:width$}  {:15}  {:15}  {:15}  STATE",
         "NODE", "PRIVATE IP", "FLOATING IP", "SET UP FOR"
     );
-    for Assessed { node, standing } in &assessed {
+    for Assessed { node, standing, .. } in &assessed {
         let address = |ip: Option<String>| ip.unwrap_or_else(|| "-".into());
         let _ = writeln!(
             text,
@@ -78,5 +78,6 @@ fn reason(unfit: Unfit) -> &'static str {
         Unfit::NotInNetwork => "not in the network",
         Unfit::FloatingIPNotAssigned => "its floating IP is not assigned to its server",
         Unfit::FloatingIPContested => "its floating IP is on another Node too",
+        Unfit::Unreachable => "without responses to health checks",
     }
 }

@@ -149,6 +149,12 @@ fn natgw() -> Vec<Case> {
         case("a Job fails for an hour")
             .with("leader", "natgw_nodes{state=\"failing\"}", "0x20 1x120 0x160")
             .at("24m", &[]).at("26m", &["NatgwJobsFailing"]).at("90m", &[]),
+        case("a Node cannot be patched for an hour")
+            .with("leader", "natgw_write_failures{scope=\"nodes\"}", "0x20 1x120 0x160")
+            .at("24m", &[]).at("26m", &["NatgwNodeWritesFailing"]).at("90m", &[]),
+        case("Hetzner refuses each change of the route")
+            .with("leader", "natgw_write_failures{scope=\"route\"}", "0x20 1x120 0x160")
+            .at("14m", &[]).at("16m", &["NatgwRouteWritesFailing"]).at("90m", &[]),
         case("a gateway comes and goes every ten minutes")
             .with("leader", "natgw_route_switches_total", "1+0x19 2x20 3x20 4x20 5x20 6x20 7x20 8x20 8x140")
             .at("20m", &[]).at("65m", &["NatgwRouteFlapping"]).at("149m", &[]),

@@ -117,3 +117,73 @@ async fn defect_25_a_node_that_cannot_be_patched_stops_no_other_and_a_refused_ro
     env.wait_for_primary(&first).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
 }
+
+#[tokio::test]
+async fn defect_26_a_node_that_cannot_be_patched_fails_no_reconciliation_and_is_counted() {
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(None).await.unwrap();
+    let path = format!("/api/v1/nodes/{}", second.name);
+    let patches = || Matcher::any().method(Method::PATCH).path(&path);
+    let locked = env.api_proxy.rule(patches(), Fault::Reject(Reply::status(StatusCode::FORBIDDEN)));
+    second.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
+    env.api_proxy.wait_applied(locked, 3, TIMEOUT).await.unwrap();
+    let nodes = [("scope", "nodes")];
+    env.wait_for_metric(&natgw, "natgw_write_failures", &nodes, 1.0).await.unwrap();
+    let metrics = natgw.metrics().await.unwrap();
+    assert_eq!(metrics.sum("natgw_write_failures", &[("scope", "route")]), Some(0.0));
+    assert_eq!(metrics.sum("controller_runtime_reconcile_errors_total", &[]), Some(0.0));
+
+    // A conflict that never ends is a failure as well.
+    env.api_proxy.remove(locked);
+    let conflicts = env.api_proxy.rule(patches(), Fault::Reject(Reply::conflict()));
+    env.api_proxy.wait_applied(conflicts, 6, TIMEOUT).await.unwrap();
+    env.wait_for_metric(&natgw, "natgw_write_failures", &nodes, 1.0).await.unwrap();
+    let once = env.natgw("").unwrap().args(["--once", "--leader-elect=false"]).start().unwrap();
+    assert_eq!(once.wait_exit().await.unwrap().code(), Some(1), "it ends, and tells that it has failed");
+    env.api_proxy.remove(conflicts);
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    env.wait_for_metric(&natgw, "natgw_write_failures", &nodes, 0.0).await.unwrap();
+}
+
+#[tokio::test]
+async fn defect_27_a_job_without_its_annotations_does_not_block_its_node() {
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    gateway.hang("setup", true);
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
+    let job = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    super::stop(&natgw).await;
+    let annotations = json!({ "natgw.perimeter.dev/node-name": null, "natgw.perimeter.dev/attempt": null });
+    env.patch_job(job.metadata.name.as_ref().unwrap(), json!({ "metadata": { "annotations": annotations } }))
+        .await
+        .unwrap();
+    let once = env.natgw("").unwrap().arg("--once").start().unwrap();
+    assert_eq!(once.wait_exit().await.unwrap().code(), Some(0));
+    gateway.node.finish(&pod, 0).unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_setup(&gateway, FIRST).await.unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
+    assert_eq!(gateway.tasks(), ["setup:198.51.100.1"], "its result counts");
+}
+
+#[tokio::test]
+async fn defect_30_a_change_of_the_route_without_a_response_is_repeated_after_five_seconds() {
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let adds = Matcher::any().method(Method::POST).path("*/actions/add_route").times(1);
+    let unanswered = env.cloud_proxy.rule(adds, Fault::Blackhole);
+    first.node.cordon(true).await.unwrap();
+    env.cloud_proxy.wait_applied(unanswered, 1, TIMEOUT).await.unwrap();
+    let since = std::time::Instant::now();
+    env.wait_for_primary(&second).await.unwrap();
+    // With the response timeout of the client, it took 15 s and more.
+    assert!(since.elapsed() < std::time::Duration::from_secs(13), "{:?}", since.elapsed());
+}

@@ -1,15 +1,17 @@
 //! Writes to Nodes. They can be repeated: each is a merge patch to a fixed content, with the resourceVersion of the plan, so that
-//! the API server refuses it (409) if the Node has changed since. Before the route is moved to a Node, its version is compared
-//! with the API server's.
+//! the API server refuses it (409) if the Node has changed since. Before the route is moved to a Node, it is compared with the
+//! API server's.
 
 use common::plan::Action as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams, PartialObjectMeta, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::names;
+use crate::observe::nodes;
+use crate::observe::snapshot::{self, Server};
 use crate::plan::Action;
 use crate::plan::action::NodeRef;
 use crate::task::Role;
@@ -110,25 +112,35 @@ pub async fn patch(
     }
 }
 
-/// Checks that the Node is still as in the plan, for a step that writes to the cloud: a cache whose watch hangs misses a cordon,
-/// and the cloud has no precondition for it.
+/// Reads the Node again, for a step that writes to the cloud: a cache whose watch hangs misses a cordon, and the cloud has no
+/// precondition for it. Returns its newest resourceVersion.
+///
+/// `resource_version` is that of the last write of this plan, or of the plan; `seen` is the Node of the plan. A write of another
+/// program that changed nothing that decisions depend on, as the kubelet's every few minutes, is ignored.
 ///
 /// # Errors
 /// [`Error::Outdated`] if the Node has changed, is gone or is another of the same name, [`Error::List`] otherwise.
-pub async fn unchanged(client: &kube::Client, node: &NodeRef, resource_version: &str) -> Result<(), Error> {
+pub async fn check(
+    client: &kube::Client,
+    config: &Config,
+    node: &NodeRef,
+    seen: Option<&snapshot::Node>,
+    resource_version: &str,
+) -> Result<String, Error> {
     // A list of one: the right to list Nodes is there for the cache.
     let by_name = ListParams::default().fields(&format!("metadata.name={}", node.name));
-    let found = Api::<Node>::all(client.clone()).list_metadata(&by_name).await;
+    let found = Api::<common::k8s::Node>::all(client.clone()).list(&by_name).await;
     let found = found.map_err(|cause| Error::List { what: "Nodes", cause })?.items;
-    let is_as_decided = |found: &PartialObjectMeta<Node>| {
-        found.metadata.uid.as_ref() == Some(&node.uid)
-            && found.metadata.resource_version.as_deref() == Some(resource_version)
-    };
-    if found.iter().any(is_as_decided) {
-        Ok(())
-    } else {
-        Err(Error::Outdated(format!("Node {} has changed", node.name)))
-    }
+    let newest = found.iter().find_map(|found| {
+        let now = nodes::read(config, found, |_, _| seen.map_or(Server::Unknown, |seen| seen.server))?;
+        (now.uid == node.uid).then_some(now)
+    });
+    let outdated = || Error::Outdated(format!("Node {} has changed", node.name));
+    let mut newest = newest.ok_or_else(outdated)?;
+    let version = std::mem::take(&mut newest.resource_version);
+    let is_the_same =
+        seen.is_some_and(|seen| newest == snapshot::Node { resource_version: String::new(), ..seen.clone() });
+    if is_the_same || version == resource_version { Ok(version) } else { Err(outdated()) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The settings file as a user writes it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use kube::core::Duration as GoDuration;
@@ -39,6 +40,9 @@ pub struct Settings {
     /// Jobs that give the other Nodes their default route.
     #[serde(default)]
     pub clients: Clients,
+    /// Probes of the gateways.
+    #[serde(default)]
+    pub health_check: HealthCheck,
     /// How Jobs are made.
     #[serde(default)]
     pub jobs: Jobs,
@@ -84,6 +88,37 @@ pub struct FloatingIPs {
 pub struct Clients {
     /// Whether they are run.
     pub enabled: bool,
+}
+
+/// Probes of the gateways over the private network, by the leader.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HealthCheck {
+    /// Whether they are made.
+    pub enabled: bool,
+    /// How often each gateway is probed, as `1s`.
+    pub interval: GoDuration,
+    /// The number of probes in a row without a response that make a gateway unavailable.
+    pub failures: u32,
+    /// TCP port of the gateways' private addresses. A refused connection is a response too.
+    pub port: u16,
+    /// The third reference, as `10.0.0.9:22`: while it does not respond, the leader may be cut off itself. The API server if it is
+    /// not set.
+    pub target: Option<SocketAddr>,
+}
+
+impl Default for HealthCheck {
+    fn default() -> Self {
+        HealthCheck {
+            // Until a real network has shown over a longer time that no move is made without need.
+            enabled: false,
+            interval: Duration::from_secs(1).into(),
+            failures: 3,
+            // The kubelet's: it is open on every Node.
+            port: 10250,
+            target: None,
+        }
+    }
 }
 
 /// How Jobs are made.

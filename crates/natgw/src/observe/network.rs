@@ -199,8 +199,8 @@ impl View {
 
     pub(super) fn snapshot(&self) -> snapshot::Network {
         let at = |server: &hcloud::Server| {
-            let name = server.name.clone();
-            self.addresses(server).map(move |address| (address, name.clone())).collect::<Vec<_>>()
+            let attached = snapshot::Attached { id: server.id, name: server.name.clone() };
+            self.addresses(server).map(move |address| (address, attached.clone())).collect::<Vec<_>>()
         };
         snapshot::Network {
             id: self.network.id,
@@ -235,7 +235,8 @@ mod tests {
             servers_read: Instant::now(),
             missing: BTreeSet::new(),
         };
-        let at = |last| (Ipv4Addr::new(10, 0, 0, last), "router".to_owned());
+        let router = snapshot::Attached { id: 7, name: "router".to_owned() };
+        let at = |last| (Ipv4Addr::new(10, 0, 0, last), router.clone());
         assert_eq!(view.snapshot().servers, BTreeMap::from([at(2), at(9)]));
         assert!(
             matches!(view.server_of("router", "hcloud://7"), Server::Cloud { id: 7, private_ip: Some(ip) } if ip == at(2).0)

@@ -6,8 +6,7 @@ use common::conditions::Status;
 use common::k8s;
 use kube::core::{Expression, SelectorExt as _};
 
-use super::network::View;
-use super::snapshot::{Node, Ready};
+use super::snapshot::{Node, Ready, Server};
 use crate::config::Config;
 use crate::names;
 
@@ -43,9 +42,10 @@ fn key(expression: Expression) -> String {
     }
 }
 
-/// Reduces a Node to what a decision needs. None for an object without name or UID, which no API server serves.
+/// Reduces a Node to what a decision needs. `server_of` finds its server by its name and provider ID. None for an object without
+/// name or UID, which no API server serves.
 #[must_use]
-pub fn read(config: &Config, node: &k8s::Node, cloud: &View) -> Option<Node> {
+pub fn read(config: &Config, node: &k8s::Node, server_of: impl FnOnce(&str, &str) -> Server) -> Option<Node> {
     let metadata = &node.metadata;
     let name = metadata.name.clone()?;
     let annotation = |key: &str| node.annotation(key).map(str::to_owned);
@@ -74,7 +74,7 @@ pub fn read(config: &Config, node: &k8s::Node, cloud: &View) -> Option<Node> {
         retry_after: annotation(names::RETRY_AFTER_ANNOTATION).and_then(|text| text.parse().ok()),
         forget: node.annotation(names::FORGET_ANNOTATION) == Some("true"),
         role: node.label(&config.role_label).is_some(),
-        server: cloud.server_of(&name, &node.spec.provider_id),
+        server: server_of(&name, &node.spec.provider_id),
         name,
     })
 }

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use jiff::Timestamp;
 
+use super::health::Health;
 use crate::task::Task;
 
 /// The observed state at one time. It is complete: a partial list never becomes a Snapshot.
@@ -24,6 +25,8 @@ pub struct Snapshot {
     pub floating_ip_polls: u32,
     /// Why the floating IPs could not be listed for this Snapshot: `floating_ips` is an earlier list then.
     pub floating_ips_error: Option<String>,
+    /// The responses of the gateways to health checks. Empty if there are none.
+    pub health: Health,
 }
 
 impl Snapshot {
@@ -131,8 +134,8 @@ pub struct Job {
     pub name: String,
     /// metadata.uid
     pub uid: String,
-    /// The Job's task: its kind, and the IP address that it is for.
-    pub task: Task,
+    /// The Job's task: its kind, and the IP address that it is for. None if its labels do not tell.
+    pub task: Option<Task>,
     /// Node UID and boot ID for which it was made, hashed.
     pub generation: String,
     /// 1 for the first try.
@@ -170,8 +173,17 @@ pub struct Network {
     pub ip_range: Ipv4Net,
     /// Next hop of the route `0.0.0.0/0`, if there is one.
     pub default_route: Option<Ipv4Addr>,
-    /// Name of the server at each address of the network, Nodes or not.
-    pub servers: BTreeMap<Ipv4Addr, String>,
+    /// The server at each address of the network, Nodes or not; a server may have alias IPs.
+    pub servers: BTreeMap<Ipv4Addr, Attached>,
+}
+
+/// A server that is attached to the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Server ID.
+    pub id: u64,
+    /// Server name.
+    pub name: String,
 }
 
 impl Network {

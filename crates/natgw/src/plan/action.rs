@@ -122,8 +122,8 @@ pub enum Action {
         job: String,
         /// Job UID: another Job of this name is not deleted.
         uid: String,
-        /// The Job's task.
-        task: Task,
+        /// The Job's task, if its labels tell.
+        task: Option<Task>,
     },
     /// Write the pending annotation to a Node: the task of a Job, recorded before the Job changes the Node.
     RecordPending {
@@ -313,7 +313,12 @@ impl fmt::Display for Action {
             Action::LabelFloatingIP { ip: None, .. } => {
                 write!(f, "remove the floating-IP label from Node {node}")
             }
-            Action::DeleteJob { job, task, .. } => write!(f, "delete Job {job} ({task}) of Node {node}"),
+            Action::DeleteJob { job, task: Some(task), .. } => {
+                write!(f, "delete Job {job} ({task}) of Node {node}")
+            }
+            Action::DeleteJob { job, task: None, .. } => {
+                write!(f, "delete Job {job} of Node {node}, whose labels name no task")
+            }
             Action::RecordPending { task, .. } => write!(f, "annotate Node {node} as pending {task}"),
             Action::CreateJob { job, .. } => {
                 write!(f, "create Job {} ({}, attempt {}) on Node {node}", job.name, job.task, job.attempt)

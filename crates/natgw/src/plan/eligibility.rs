@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use super::floating_ip::{self, Claim};
 use super::jobs;
 use super::reason::Reason;
-use super::{Output, regarding};
+use super::{Output, health, regarding};
 use crate::config::{Config, Mode};
 use crate::observe::snapshot::{Node, Ready, Server, Snapshot};
 use crate::task::Role;
@@ -42,6 +42,8 @@ pub enum Unfit {
     FloatingIPNotAssigned,
     /// Another Node has the same label, and there is no list of floating IPs.
     FloatingIPContested,
+    /// It does not respond to health checks, or has not for long enough since it did not.
+    Unreachable,
 }
 
 /// A Node with its standing.
@@ -50,6 +52,8 @@ pub struct Assessed<'a> {
     pub node: &'a Node,
     /// Its state in the election.
     pub standing: Standing,
+    /// It is a candidate that has responded to the last health checks. False without health checks.
+    pub responds: bool,
 }
 
 /// Evaluates every Node. Reports invalid and duplicate label values.
@@ -61,14 +65,16 @@ pub(super) fn assess<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
             out.problem(regarding(node), Reason::DuplicateFloatingIP { ip: *ip, nodes: names.clone() });
         }
     }
-    snapshot
+    let mut assessed: Vec<Assessed<'a>> = snapshot
         .nodes
         .iter()
         .map(|node| {
             report_label(snapshot, node, out);
-            Assessed { node, standing: standing(config, snapshot, node, &duplicates) }
+            Assessed { node, standing: standing(config, snapshot, node, &duplicates), responds: false }
         })
-        .collect()
+        .collect();
+    health::judge(config, snapshot, &mut assessed, out);
+    assessed
 }
 
 fn standing(

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use common::backoff::Backoff;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
 use super::action::{Action, JobSpec, NodeRef};
@@ -21,6 +21,8 @@ use crate::task::{Part, Role, Task};
 
 /// Backoff after failed Jobs. A minute lets a user read the first Event; a repaired Node should not wait for hours.
 const BACKOFF: Backoff = Backoff { base: Duration::from_secs(60), max: Duration::from_secs(30 * 60) };
+/// The same in a cleanup, which ends after minutes: time to read the log, and for several attempts.
+const CLEANUP_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 
 /// Hash of the Node's UID and boot ID. The result of a Job of another generation does not apply to the running kernel.
 #[must_use]
@@ -172,7 +174,7 @@ impl Run<'_> {
     /// the Job, and records its result.
     fn plan(self, jobs: &[Job], out: &mut Output) {
         let generation = generation(self.node);
-        let is_desired = |job: &&Job| job.task == self.task && job.generation == generation;
+        let is_desired = |job: &&Job| job.task == Some(self.task) && job.generation == generation;
         let others: Vec<&Job> = jobs.iter().filter(|job| !is_desired(job)).collect();
         if !others.is_empty() {
             // The Job may be the only record of the kernel's state: the pending annotation is written before its deletion.
@@ -219,7 +221,8 @@ impl Run<'_> {
 
     fn create(self, generation: String, out: &mut Output) {
         let failures = self.failures();
-        if failures > 0 && self.node.retry_after.is_some_and(|time| self.now < time) {
+        // In a cleanup, the failed Job stays until its backoff is over, and the next one follows at once.
+        if failures > 0 && self.config.mode == Mode::Run && self.must_wait() {
             return;
         }
         // The kubelet does not report: the pod would neither start nor end, and the Job would fail by its deadline.
@@ -255,6 +258,16 @@ impl Run<'_> {
         out.step(action, Reason::JobSucceeded);
     }
 
+    /// Whether the backoff after a Job that failed `at` this time has expired.
+    fn is_due(&self, at: Timestamp) -> bool {
+        let in_cleanup = || at.saturating_add(CLEANUP_BACKOFF).is_ok_and(|due| self.now >= due);
+        !self.must_wait() || self.config.mode == Mode::Cleanup && in_cleanup()
+    }
+
+    fn must_wait(&self) -> bool {
+        self.node.retry_after.is_some_and(|time| self.now < time)
+    }
+
     fn failed(self, job: &Job, at: Timestamp, message: &str, out: &mut Output) {
         let failures = self.failures();
         if failures < job.attempt {
@@ -268,9 +281,7 @@ impl Run<'_> {
                 },
                 Reason::JobFailed { attempt: job.attempt, message: message.to_owned() },
             );
-        } else if self.config.mode == Mode::Cleanup
-            || self.node.retry_after.is_none_or(|time| self.now >= time)
-        {
+        } else if self.is_due(at) {
             out.step(delete(self.node, job), Reason::BackoffExpired(failures));
         }
     }

@@ -18,21 +18,26 @@ pub struct Primary<'a> {
 }
 
 /// Elects the primary: the candidate to which the route points already (so that nothing flaps and a restart changes
-/// nothing), else the one with the role label, else the oldest, else the first by name.
+/// nothing), else one that responds to health checks, else the one with the role label, else the oldest, else the first by
+/// name.
 #[must_use]
 pub fn elect<'a>(assessed: &[Assessed<'a>], current: Option<Ipv4Addr>) -> Option<Primary<'a>> {
     assessed
         .iter()
-        .filter_map(|Assessed { node, standing }| match *standing {
-            Standing::Candidate { private_ip, server } => Some(Primary { node, private_ip, server }),
+        .filter_map(|Assessed { node, standing, responds }| match *standing {
+            Standing::Candidate { private_ip, server } => {
+                Some((Primary { node, private_ip, server }, *responds))
+            }
             Standing::Eligible(_) | Standing::None => None,
         })
-        .min_by_key(|candidate| {
+        .min_by_key(|(candidate, responds)| {
             (
                 Reverse(current == Some(candidate.private_ip)),
+                Reverse(*responds),
                 Reverse(candidate.node.role),
                 candidate.node.created,
                 &candidate.node.name,
             )
         })
+        .map(|(elected, _)| elected)
 }

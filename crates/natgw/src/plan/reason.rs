@@ -17,6 +17,8 @@ pub enum Reason {
     NoDefaultRoute,
     /// The route's Node is not Ready.
     GatewayNotReady(String),
+    /// The route's Node does not respond to health checks.
+    GatewayUnreachable(String),
     /// The route's Node is cordoned.
     GatewayCordoned(String),
     /// The route's Node is being deleted.
@@ -25,6 +27,13 @@ pub enum Reason {
     GatewayNotEligible(String),
     /// The floating IP of the route's Node is assigned to another server.
     GatewayLostFloatingIP(String),
+    /// The route points to an alias IP of a gateway, not to its address in the network.
+    GatewayAtAliasIP {
+        /// The alias IP.
+        gateway: Ipv4Addr,
+        /// Name of the Node.
+        node: String,
+    },
     /// No server in the network has the address of the route's next hop.
     GatewayGone(Ipv4Addr),
     /// The route points to a server that is not a Node of this cluster.
@@ -125,6 +134,13 @@ pub enum Reason {
         /// Name of the server that has this address.
         server: String,
     },
+    /// A gateway does not respond to health checks.
+    HealthCheckFailed {
+        /// Another candidate and the third reference do: then it is no candidate.
+        is_confirmed: bool,
+    },
+    /// A cleanup leaves the default route: it points to a Node without natgw's annotations and role label, or to no server.
+    RouteLeft(Ipv4Addr),
     /// The floating IPs and their servers could not be listed, with the cause.
     FloatingIPsUnknown(String),
     /// The state could not be observed; nothing is done.
@@ -153,10 +169,12 @@ impl plan::Reason for Reason {
         match self {
             Reason::NoDefaultRoute => "NoDefaultRoute",
             Reason::GatewayNotReady(_) => "GatewayNotReady",
+            Reason::GatewayUnreachable(_) => "GatewayUnreachable",
             Reason::GatewayCordoned(_) => "GatewayCordoned",
             Reason::GatewayTerminating(_) => "GatewayTerminating",
             Reason::GatewayNotEligible(_) => "GatewayNotEligible",
             Reason::GatewayLostFloatingIP(_) => "GatewayLostFloatingIP",
+            Reason::GatewayAtAliasIP { .. } => "GatewayAtAliasIP",
             Reason::GatewayGone(_) => "GatewayGone",
             Reason::ForeignRoute { .. } => "ForeignRoute",
             Reason::NoCandidate(_) => "NoCandidate",
@@ -187,6 +205,8 @@ impl plan::Reason for Reason {
             Reason::ServerNotFound => "ServerNotFound",
             Reason::ServerNotInNetwork(_) => "ServerNotInNetwork",
             Reason::ForeignRouteKept { .. } => "ForeignRouteKept",
+            Reason::HealthCheckFailed { .. } => "HealthCheckFailed",
+            Reason::RouteLeft(_) => "RouteLeft",
             Reason::FloatingIPsUnknown(_) => "FloatingIPsUnknown",
             Reason::ObserveFailed(_) => "ObserveFailed",
         }
@@ -198,6 +218,9 @@ impl fmt::Display for Reason {
         match self {
             Reason::NoDefaultRoute => write!(f, "the network has no default route"),
             Reason::GatewayNotReady(node) => write!(f, "the gateway {node} is not Ready"),
+            Reason::GatewayUnreachable(node) => {
+                write!(f, "the gateway {node} does not respond to health checks, and another gateway does")
+            }
             Reason::GatewayCordoned(node) => write!(f, "the gateway {node} is cordoned"),
             Reason::GatewayTerminating(node) => write!(f, "the gateway {node} is being deleted"),
             Reason::GatewayNotEligible(node) => {
@@ -205,6 +228,9 @@ impl fmt::Display for Reason {
             }
             Reason::GatewayLostFloatingIP(node) => {
                 write!(f, "the floating IP of the gateway {node} is assigned to another server")
+            }
+            Reason::GatewayAtAliasIP { gateway, node } => {
+                write!(f, "the route points to {gateway}, an alias IP of {node}")
             }
             Reason::GatewayGone(ip) => {
                 write!(f, "no server in the network has the address {ip}, the next hop of the route")
@@ -322,6 +348,20 @@ impl fmt::Display for Reason {
             Reason::ForeignRouteKept { gateway, server } => write!(
                 f,
                 "the default route points to {gateway} ({server}), which is not a Node of this cluster, and adoptForeignRoute is false"
+            ),
+            Reason::HealthCheckFailed { is_confirmed: true } => write!(
+                f,
+                "the gateway does not respond to health checks, and another gateway does; the Node is not a candidate"
+            ),
+            Reason::HealthCheckFailed { is_confirmed: false } => write!(
+                f,
+                "the gateway does not respond to health checks, but no other gateway or not the third reference responds \
+                 either: natgw's own Node may be cut off, and the route stays"
+            ),
+            Reason::RouteLeft(gateway) => write!(
+                f,
+                "the default route still points to {gateway}, which has no annotation or role label of natgw, and where no gateway is left; \
+                 remove the route at Hetzner if it is not in use"
             ),
             Reason::FloatingIPsUnknown(message) => write!(
                 f,

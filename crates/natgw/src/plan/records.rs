@@ -73,6 +73,6 @@ fn stray(gateway: Option<Part>, client: Option<Part>, jobs: &[Job]) -> Option<Ta
     let recorded = |task: &Task| [gateway, client].contains(&Some(task.part()));
     jobs.iter()
         .filter(|job| !job.terminating)
-        .map(|job| job.task)
+        .filter_map(|job| job.task)
         .find(|task| task.kind.is_setup() != recorded(task))
 }

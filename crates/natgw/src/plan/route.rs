@@ -8,7 +8,7 @@ use super::primary::Primary;
 use super::reason::{KeptRoute, Reason};
 use super::{Output, about_natgw};
 use crate::config::{Config, Mode, OnNoCandidate};
-use crate::observe::snapshot::Snapshot;
+use crate::observe::snapshot::{Node, Server, Snapshot};
 
 /// Plans the route towards the primary. Returns the primary that will be in force once the plan is done: none if the
 /// route may not be moved to it.
@@ -39,7 +39,7 @@ pub(super) fn towards<'a>(
         Action::MoveRoute {
             network: network.id,
             from: network.default_route,
-            from_node: holder(assessed, network.default_route).map(|holder| holder.node.name.clone()),
+            from_node: holder(snapshot, assessed).map(|holder| holder.node.name.clone()),
             to: primary.private_ip,
             server: primary.server,
             node: NodeRef::from(primary.node),
@@ -63,16 +63,27 @@ pub(super) fn is_left_to_others(
     })
 }
 
-/// The Node at a next hop.
-fn holder<'a, 'n>(assessed: &'a [Assessed<'n>], next_hop: Option<Ipv4Addr>) -> Option<&'a Assessed<'n>> {
-    assessed.iter().find(|one| next_hop.is_some() && one.node.private_ip() == next_hop)
+/// The Node at the next hop, which may be an alias IP of its server.
+fn holder<'a, 'n>(snapshot: &Snapshot, assessed: &'a [Assessed<'n>]) -> Option<&'a Assessed<'n>> {
+    let next_hop = snapshot.network.default_route?;
+    let server = snapshot.network.servers.get(&next_hop).map(|server| server.id);
+    let is_holder = |node: &Node| match node.server {
+        Server::Cloud { id, private_ip } => Some(id) == server || private_ip == Some(next_hop),
+        Server::Robot | Server::Unknown => false,
+    };
+    assessed.iter().find(|one| is_holder(one.node))
+}
+
+/// The address that the election keeps: that of the Node at the next hop, also if the next hop is an alias IP.
+pub(super) fn current(snapshot: &Snapshot, assessed: &[Assessed<'_>]) -> Option<Ipv4Addr> {
+    holder(snapshot, assessed)?.node.private_ip()
 }
 
 /// Why the route cannot stay at `current`, which is not the primary's address.
 fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) -> Reason {
-    let Some(holder) = holder(assessed, Some(current)) else {
+    let Some(holder) = holder(snapshot, assessed) else {
         return match snapshot.network.servers.get(&current) {
-            Some(server) => Reason::ForeignRoute { gateway: current, server: server.clone() },
+            Some(server) => Reason::ForeignRoute { gateway: current, server: server.name.clone() },
             None => Reason::GatewayGone(current),
         };
     };
@@ -81,34 +92,38 @@ fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) 
         Standing::Eligible(Unfit::Terminating) => Reason::GatewayTerminating(name),
         Standing::Eligible(Unfit::NotReady) => Reason::GatewayNotReady(name),
         Standing::Eligible(Unfit::Cordoned) => Reason::GatewayCordoned(name),
+        Standing::Eligible(Unfit::Unreachable) => Reason::GatewayUnreachable(name),
         Standing::Eligible(Unfit::FloatingIPNotAssigned | Unfit::FloatingIPContested) => {
             Reason::GatewayLostFloatingIP(name)
         }
-        // A candidate at the current address would have been elected.
-        Standing::Eligible(Unfit::NotInNetwork) | Standing::None | Standing::Candidate { .. } => {
-            Reason::GatewayNotEligible(name)
-        }
+        // A candidate at its own address is elected.
+        Standing::Candidate { .. } => Reason::GatewayAtAliasIP { gateway: current, node: name },
+        Standing::Eligible(Unfit::NotInNetwork) | Standing::None => Reason::GatewayNotEligible(name),
     }
 }
 
 /// No Node can be the primary: the route stays, unless it is natgw's and the settings require its removal.
 fn without_candidate(config: &Config, snapshot: &Snapshot, assessed: &[Assessed<'_>], out: &mut Output) {
-    let holder = holder(assessed, snapshot.network.default_route);
+    let holder = holder(snapshot, assessed);
     let remove = |out: &mut Output, holder: &Assessed<'_>, gateway, because| {
         let node = NodeRef::from(holder.node);
         out.step(Action::RemoveRoute { network: snapshot.network.id, gateway, node }, because);
     };
     if config.mode == Mode::Cleanup {
-        if let (Some(gateway), Some(holder)) = (snapshot.network.default_route, holder)
-            && holder.node.has_records()
-        {
-            remove(out, holder, gateway, Reason::CleanupRequested);
+        let Some(gateway) = snapshot.network.default_route else { return };
+        match holder {
+            Some(holder) if holder.node.has_records() => {
+                remove(out, holder, gateway, Reason::CleanupRequested);
+            }
+            // Another program's route. One to a Node or to no server was natgw's, or leads nowhere all the same.
+            None if snapshot.network.servers.contains_key(&gateway) => {}
+            _ => out.problem(about_natgw(config), Reason::RouteLeft(gateway)),
         }
         return;
     }
     let kept = match (snapshot.network.default_route, holder) {
         (None, _) => KeptRoute::None,
-        (Some(_), Some(Assessed { node, standing: Standing::Eligible(_) })) => {
+        (Some(_), Some(Assessed { node, standing: Standing::Eligible(_), .. })) => {
             KeptRoute::AtEligible(node.name.clone())
         }
         (Some(gateway), Some(holder))

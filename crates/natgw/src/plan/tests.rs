@@ -2,6 +2,8 @@
 
 mod defects;
 mod env;
+mod health;
 mod model;
+mod own_defects;
 mod properties;
 mod rulings;

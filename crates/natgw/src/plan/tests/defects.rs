@@ -192,7 +192,7 @@ fn job_of_a_process_that_had_lost_its_lease_counts_as_a_marker() {
     env.edit("node-2", |node| node.label = None);
     env.settle();
     stray.name = "natgw-setup-late".into();
-    env.kernel.get_mut("node-2").unwrap().insert(stray.task.part());
+    env.kernel.get_mut("node-2").unwrap().insert(stray.task.unwrap().part());
     env.snapshot.jobs.insert("node-2".into(), vec![stray]);
     env.settle();
     env.assert_settled();

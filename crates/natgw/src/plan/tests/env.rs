@@ -8,7 +8,8 @@ use common::plan::{Plan, Reason as _};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::config::Config;
-use crate::observe::snapshot::{Job, Network, Node, Outcome, Ready, Server, Snapshot};
+use crate::observe::health::Health;
+use crate::observe::snapshot::{Attached, Job, Network, Node, Outcome, Ready, Server, Snapshot};
 use crate::plan::{Action, plan};
 use crate::task::{Part, Role, Task};
 
@@ -63,6 +64,7 @@ impl TestEnv {
                 floating_ips: None,
                 floating_ip_polls: 1,
                 floating_ips_error: None,
+                health: Health::default(),
             },
             now: "2026-11-21T12:00:00Z".parse().unwrap(),
             kernel: BTreeMap::new(),
@@ -98,7 +100,8 @@ impl TestEnv {
             server: Server::Cloud { id: n.into(), private_ip: Some(ip) },
             name,
         });
-        self.snapshot.network.servers.insert(ip, format!("node-{n}"));
+        let server = Attached { id: n.into(), name: format!("node-{n}") };
+        self.snapshot.network.servers.insert(ip, server);
         if let Some(label) = label {
             self.assigned.entry(label).or_insert(Some(n.into()));
         }
@@ -144,7 +147,7 @@ impl TestEnv {
     }
 
     pub fn jobs(&self, name: &str) -> Vec<String> {
-        self.snapshot.jobs_of(name).iter().map(|job| job.task.to_string()).collect()
+        self.snapshot.jobs_of(name).iter().filter_map(|job| job.task).map(|task| task.to_string()).collect()
     }
 
     pub fn observe(&self) -> Snapshot {
@@ -215,19 +218,20 @@ impl TestEnv {
             jobs.retain(|job| !job.terminating);
             happened |= jobs.len() != before;
             for job in jobs.iter_mut().filter(|job| job.outcome == Outcome::Running) {
+                let Some(task) = job.task else { continue };
                 happened = true;
                 let kernel = self.kernel.entry(name.clone()).or_default();
-                if succeeds(job.task) {
-                    if job.task.kind.is_setup() {
-                        kernel.insert(job.task.part());
+                if succeeds(task) {
+                    if task.kind.is_setup() {
+                        kernel.insert(task.part());
                     } else {
-                        kernel.remove(&job.task.part());
+                        kernel.remove(&task.part());
                     }
                     job.outcome = Outcome::Succeeded;
                 } else {
                     // A script that failed may have done half of its work.
-                    if job.task.kind.is_setup() {
-                        kernel.insert(job.task.part());
+                    if task.kind.is_setup() {
+                        kernel.insert(task.part());
                     }
                     job.outcome = Outcome::Failed { at: now, message: "BackoffLimitExceeded".into() };
                 }
@@ -254,7 +258,7 @@ impl TestEnv {
                 jobs.push(Job {
                     name: job.name.clone(),
                     uid: format!("{}-uid", job.name),
-                    task: job.task,
+                    task: Some(job.task),
                     generation: job.generation.clone(),
                     attempt: job.attempt,
                     terminating: false,

@@ -103,12 +103,22 @@ fn three_nodes() {
     explore_all("everything", bounds(3, Start::Gateways, 2));
 }
 
+/// Law of the health checks: no move without need, and one wherever there is need.
+#[test]
+fn health_checks_move_the_route_with_need_only() {
+    let alphabet = Alphabet { ready: &[Ready::True], ..SMALL };
+    for (nodes, most) in [(2, 4), (3, 2)] {
+        let bounds = Bounds { alphabet, ..bounds(nodes, Start::Probed, most) };
+        explore_all("labels, cordons, health checks", bounds);
+    }
+}
+
 #[test]
 fn each_flaw_is_caught() {
     for flaw in Flaw::ALL {
         let refuses_route_and_role = matches!(flaw, Flaw::SharedFate | Flaw::IgnoresFailures);
-        let bounds =
-            Bounds { config: flaw.config(), flaw, refuses_route_and_role, ..bounds(2, Start::Gateways, 2) };
+        let start = if flaw.needs_probes() { Start::Probed } else { Start::Gateways };
+        let bounds = Bounds { config: flaw.config(), flaw, refuses_route_and_role, ..bounds(2, start, 2) };
         let Err(way) = explore(bounds) else { panic!("{flaw:?} was not caught") };
         println!("plan model: {flaw:?} is caught: {}", way.lines().next().unwrap());
     }

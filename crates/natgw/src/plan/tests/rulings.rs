@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::env::{TestEnv, config, config_with, fip, private};
 use crate::config::Mode;
-use crate::observe::snapshot::{Ready, Server};
+use crate::observe::snapshot::{Attached, Ready, Server};
 use crate::plan::{Action, Reason};
 
 #[test]
@@ -104,7 +104,8 @@ fn ruling_route_that_natgw_does_not_recognize_is_never_removed() {
 #[test]
 fn ruling_foreign_route_is_adopted_as_configured() {
     let mut env = TestEnv::two_gateways();
-    env.snapshot.network.servers.insert(private(99), "old-gateway".into());
+    let server = Attached { id: 99, name: "old-gateway".into() };
+    env.snapshot.network.servers.insert(private(99), server);
     env.snapshot.network.default_route = Some(private(99));
     let plan = env.plan();
     assert_eq!(plan.steps[0].because.code(), "ForeignRoute");

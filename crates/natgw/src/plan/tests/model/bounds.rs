@@ -1,7 +1,7 @@
 //! The bounds of the exploration, and its counts.
 
 use super::act::Act;
-use super::cluster::{Cluster, Ip};
+use super::cluster::{Cluster, Ip, MOST, Probed};
 use super::environment::{Alphabet, Event};
 use super::flaw::Flaw;
 use crate::config::Config;
@@ -34,6 +34,8 @@ pub enum Start {
     Labels,
     /// A cluster with gateways that are set up, one for each floating IP, and the route at the oldest.
     Gateways,
+    /// The same, with health checks.
+    Probed,
 }
 
 impl Start {
@@ -50,9 +52,14 @@ impl Start {
                     let more = clusters.iter().flat_map(|cluster| Ip::ALL.map(|ip| labelled(cluster, ip)));
                     clusters.extend(more.collect::<Vec<_>>());
                 }
-                (Start::Gateways, Some(ip)) => clusters = vec![labelled(&clusters[0], *ip).with_gateway(i)],
+                (Start::Gateways | Start::Probed, Some(ip)) => {
+                    clusters = vec![labelled(&clusters[0], *ip).with_gateway(i)]
+                }
                 _ => {}
             }
+        }
+        if self == Start::Probed {
+            clusters.iter_mut().for_each(|cluster| cluster.probed = Some([Probed::Responds; MOST]));
         }
         clusters
     }

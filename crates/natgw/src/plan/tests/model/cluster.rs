@@ -158,6 +158,16 @@ impl Node {
     }
 }
 
+/// The health checks of one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Probed {
+    Responds,
+    /// It has failed the required number of times.
+    Fails,
+    /// It responds, and has not for long enough.
+    Recovers,
+}
+
 /// The next hop of the default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hop {
@@ -191,11 +201,33 @@ pub struct Cluster {
     pub route: Hop,
     /// The Node to whose server each floating IP is assigned.
     pub assigned: [Option<u8>; 2],
+    /// The health checks of the Nodes, if there are any.
+    pub probed: Option<[Probed; MOST]>,
+    /// Whether the third reference of the health checks responds.
+    pub reference: bool,
 }
 
 impl Cluster {
     pub fn new(len: usize) -> Cluster {
-        Cluster { len: len as u8, nodes: [Node::NEW; MOST], route: Hop::None, assigned: [None; 2] }
+        Cluster {
+            len: len as u8,
+            nodes: [Node::NEW; MOST],
+            route: Hop::None,
+            assigned: [None; 2],
+            probed: None,
+            reference: true,
+        }
+    }
+
+    /// All Nodes, as bits.
+    pub fn all(&self) -> u8 {
+        (1 << self.len) - 1
+    }
+
+    /// Nodes, as bits, that may become or stop being a candidate when this one does: health checks are judged by the other
+    /// candidates.
+    pub fn touched(&self, index: u8) -> u8 {
+        if self.probed.is_some() { self.all() } else { 1 << index }
     }
 
     pub fn nodes(&self) -> &[Node] {

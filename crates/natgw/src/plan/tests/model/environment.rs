@@ -1,6 +1,6 @@
 //! The environment of natgw: changes of the cluster by users, kubelets, the Job controller, the cloud and time.
 
-use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, Kernel, Ready, Retry};
+use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, Kernel, Probed, Ready, Retry};
 
 /// One change of the cluster that natgw does not make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,10 @@ pub enum Event {
     Attach(u8, bool),
     /// The floating IP is assigned to that Node's server, or to none; the label stays.
     Assign(Ip, Option<u8>),
+    /// The health checks of that Node have another result.
+    Probe(u8, Probed),
+    /// The third reference of the health checks responds, or does not.
+    Reference(bool),
     /// Another client points the route to its server, or removes it.
     Route(Hop),
     JobEnds(u8, usize, End),
@@ -70,6 +74,13 @@ impl Alphabet {
                 let others = holders.filter(|holder| *holder != cluster.assigned[ip as usize]);
                 events.extend(others.map(|holder| Event::Assign(ip, holder)));
             }
+        }
+        if let Some(probed) = cluster.probed {
+            for (i, now) in (0..cluster.len).zip(probed) {
+                let all = [Probed::Responds, Probed::Fails, Probed::Recovers];
+                events.extend(all.into_iter().filter(|one| *one != now).map(|one| Event::Probe(i, one)));
+            }
+            events.push(Event::Reference(!cluster.reference));
         }
         if self.foreign_routes {
             let hops = [Hop::None, Hop::Foreign].into_iter().filter(|hop| *hop != cluster.route);
@@ -134,6 +145,12 @@ impl Event {
             Event::Reboot(i) => reboot(cluster, i),
             Event::Attach(i, attached) => cluster.node(i).attached = attached,
             Event::Assign(ip, holder) => cluster.assigned[ip as usize] = holder,
+            Event::Probe(i, now) => {
+                if let Some(probed) = &mut cluster.probed {
+                    probed[usize::from(i)] = now;
+                }
+            }
+            Event::Reference(responds) => cluster.reference = responds,
             Event::Route(hop) => cluster.route = hop,
             Event::JobEnds(i, place, end) => {
                 let node = cluster.node(i);
@@ -163,9 +180,9 @@ impl Event {
     pub fn touches(self, cluster: &Cluster) -> u8 {
         match self {
             // The label of one takes the floating IP from all others.
-            Event::Label(..) | Event::Assign(..) => (1 << cluster.len) - 1,
-            Event::Attach(i, _) => 1 << i,
-            other => other.changes_node().map_or(0, |i| 1 << i),
+            Event::Label(..) | Event::Assign(..) | Event::Probe(..) | Event::Reference(_) => cluster.all(),
+            Event::Attach(i, _) => cluster.touched(i),
+            other => other.changes_node().map_or(0, |i| cluster.touched(i)),
         }
     }
 }

@@ -191,7 +191,7 @@ impl Explorer {
             self.count(act, touched);
         }
         // The decision was made before this act, and does not know the candidate that the act makes.
-        let made = if let Act::RecordSetup(node, ..) = act { 1 << node } else { 0 };
+        let made = if let Act::RecordSetup(node, ..) = act { here.touched(node) } else { 0 };
         let touched = touched | made;
         let there = self.clusters.of(there);
         let rest = self.reconcile(Reconcile { acts, stale, touched });
@@ -201,7 +201,7 @@ impl Explorer {
             let plan = self.plan(number);
             let mut changed = self.reconciles.get(plan).clone();
             changed.stale |= 1 << node;
-            changed.touched |= 1 << node;
+            changed.touched |= here.touched(node);
             let changed = self.reconcile(changed);
             self.reach((there, changed), from, Move::ActsUnseen(act))?;
         }

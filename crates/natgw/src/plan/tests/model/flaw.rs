@@ -2,7 +2,8 @@
 
 use super::cluster::NOW;
 use super::view::index;
-use crate::config::{Config, OnNoCandidate};
+use crate::config::{Config, HealthCheck, OnNoCandidate};
+use crate::observe::health::{Health, Limits, Probes};
 use crate::observe::snapshot::{Outcome, Snapshot};
 use crate::plan::jobs::generation;
 use crate::plan::tests::env::{config, config_with};
@@ -58,6 +59,14 @@ pub enum Flaw {
     RemovesTheRoute,
     /// Moves the route without reading it first, although the settings forbid to move a foreign route.
     MovesBlindly,
+    /// Leaves a gateway whose health checks fail although the third reference does not respond.
+    IgnoresReference,
+    /// Treats a gateway that responds again as one that has recovered.
+    IgnoresRecovery,
+    /// Leaves a gateway although no other one responds.
+    IgnoresOthers,
+    /// Does not use the health checks.
+    IgnoresProbes,
     /// Runs nothing more after an action that was refused.
     SharedFate,
     /// Runs everything after an action that was refused.
@@ -66,7 +75,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All flaws; `None` is not one.
-    pub const ALL: [Flaw; 24] = [
+    pub const ALL: [Flaw; 28] = [
         Flaw::RouteLast,
         Flaw::NoMarker,
         Flaw::MarksAfterwards,
@@ -89,6 +98,10 @@ impl Flaw {
         Flaw::TakesAll,
         Flaw::RemovesTheRoute,
         Flaw::MovesBlindly,
+        Flaw::IgnoresReference,
+        Flaw::IgnoresRecovery,
+        Flaw::IgnoresOthers,
+        Flaw::IgnoresProbes,
         Flaw::SharedFate,
         Flaw::IgnoresFailures,
     ];
@@ -99,6 +112,14 @@ impl Flaw {
             Flaw::TakesAll | Flaw::MovesBlindly => config_with("adoptForeignRoute: false"),
             _ => config(),
         }
+    }
+
+    /// Whether it is about health checks.
+    pub fn needs_probes(self) -> bool {
+        matches!(
+            self,
+            Flaw::IgnoresReference | Flaw::IgnoresRecovery | Flaw::IgnoresOthers | Flaw::IgnoresProbes
+        )
     }
 
     pub fn creates_blindly(self) -> bool {
@@ -129,6 +150,7 @@ impl Flaw {
 
     /// Applies the flaw to the observation, before the plan is made.
     fn blind(self, snapshot: &mut Snapshot) {
+        self.misjudge(&mut snapshot.health);
         for (node, jobs) in &mut snapshot.jobs {
             match self {
                 Flaw::OverlooksTerminating => jobs.retain(|job| !job.terminating),
@@ -164,6 +186,26 @@ impl Flaw {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Applies the flaw to the health checks.
+    fn misjudge(self, health: &mut Health) {
+        let limits = Limits::new(&HealthCheck::default());
+        let respond = |probes: &mut Probes| (0..30).for_each(|_| probes.responded(limits));
+        match self {
+            Flaw::IgnoresProbes => *health = Health::default(),
+            Flaw::IgnoresReference => respond(&mut health.reference),
+            Flaw::IgnoresRecovery => {
+                health.nodes.values_mut().filter(|probes| !probes.is_failing(limits)).for_each(respond);
+            }
+            // The first that fails is left, if all others count as responding.
+            Flaw::IgnoresOthers => {
+                let failing = health.nodes.values().position(|probes| probes.is_failing(limits));
+                let others = health.nodes.values_mut().enumerate();
+                others.filter(|(place, _)| Some(*place) != failing).for_each(|(_, probes)| respond(probes));
+            }
+            _ => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //! rules of `plan`.
 
 use super::act::Act;
-use super::cluster::{Boot, Cluster, Hop, Ip, Kernel, Node, Ready};
+use super::cluster::{Boot, Cluster, Hop, Ip, Kernel, Node, Probed, Ready};
 use crate::config::{Config, OnNoCandidate};
 
 /// Whether the Node is set up for its label since its boot, and no task is pending.
@@ -28,7 +28,26 @@ fn is_confirmed(cluster: &Cluster, i: u8) -> bool {
 
 /// Whether the route may be moved to this Node.
 pub fn is_candidate(cluster: &Cluster, i: u8) -> bool {
+    could_be_primary(cluster, i) && !is_unavailable(cluster, i)
+}
+
+/// Whether this Node is a candidate apart from its health checks.
+fn could_be_primary(cluster: &Cluster, i: u8) -> bool {
     is_fit(&cluster.nodes[usize::from(i)]) && is_confirmed(cluster, i)
+}
+
+/// The law of the health checks: a failure counts only while the third reference and another candidate respond, and a Node that has
+/// the route is not left once it responds again.
+fn is_unavailable(cluster: &Cluster, i: u8) -> bool {
+    let Some(probed) = cluster.probed else { return false };
+    let probed = |i: u8| probed[usize::from(i)];
+    let others = (0..cluster.len).filter(|other| *other != i && could_be_primary(cluster, *other));
+    let is_down = match probed(i) {
+        Probed::Responds => false,
+        Probed::Fails => true,
+        Probed::Recovers => cluster.route != Hop::Node(i),
+    };
+    is_down && cluster.reference && others.into_iter().any(|other| probed(other) == Probed::Responds)
 }
 
 fn candidates(cluster: &Cluster) -> impl Iterator<Item = u8> {

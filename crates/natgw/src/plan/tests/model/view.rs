@@ -6,8 +6,10 @@ use std::sync::LazyLock;
 
 use jiff::SignedDuration;
 
-use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, MOST, NOW, Node, Retry};
-use crate::observe::snapshot::{self, Network, Outcome, Server, Snapshot};
+use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, MOST, NOW, Node, Probed, Retry};
+use crate::config::HealthCheck;
+use crate::observe::health::{Health, Limits, Probes};
+use crate::observe::snapshot::{self, Attached, Network, Outcome, Server, Snapshot};
 use crate::plan::jobs::generation;
 
 impl Cluster {
@@ -19,7 +21,11 @@ impl Cluster {
             private_ip: Hop::Node(index).address().filter(|_| node.attached),
         };
         let servers = nodes().filter(|(_, node)| node.attached).map(|(index, _)| index);
-        let servers = servers.map(|index| (Hop::Node(index).address().unwrap(), name(index)));
+        let servers = servers.map(|index| {
+            let server = Attached { id: index.into(), name: name(index) };
+            (Hop::Node(index).address().unwrap(), server)
+        });
+        let foreign = Attached { id: 99, name: "foreign".into() };
         Snapshot {
             nodes: nodes().map(|(index, node)| view(index, node, server(index, node))).collect(),
             jobs: nodes()
@@ -31,17 +37,39 @@ impl Cluster {
                 name: "lan".into(),
                 ip_range: "10.0.0.0/16".parse().unwrap(),
                 default_route: self.route.address(),
-                servers: servers.chain([(Hop::Foreign.address().unwrap(), "foreign".into())]).collect(),
+                servers: servers.chain([(Hop::Foreign.address().unwrap(), foreign)]).collect(),
             },
             floating_ips: Some(self.floating_ips()),
             floating_ip_polls: 1,
             floating_ips_error: None,
+            health: self.health(),
         }
+    }
+
+    fn health(&self) -> Health {
+        let Some(probed) = self.probed else { return Health::default() };
+        let nodes = (0..self.len).zip(probed).map(|(index, probed)| (name(index), probes(probed)));
+        let reference = probes(if self.reference { Probed::Responds } else { Probed::Fails });
+        Health { nodes: nodes.collect(), reference }
     }
 
     fn floating_ips(&self) -> BTreeMap<Ipv4Addr, Option<u64>> {
         Ip::ALL.map(|ip| (ip.address(), self.assigned[ip as usize].map(u64::from))).into()
     }
+}
+
+/// The counts of a target in this state.
+fn probes(probed: Probed) -> Probes {
+    let limits = Limits::new(&HealthCheck::default());
+    let mut probes = Probes::default();
+    (0..3).for_each(|_| probes.responded(limits));
+    if probed != Probed::Responds {
+        (0..3).for_each(|_| probes.failed(None, limits));
+    }
+    if probed == Probed::Recovers {
+        (0..3).for_each(|_| probes.responded(limits));
+    }
+    probes
 }
 
 pub fn name(index: u8) -> String {
@@ -101,7 +129,7 @@ fn job_view(index: u8, job: &Job) -> snapshot::Job {
     snapshot::Job {
         uid: name.clone(),
         name,
-        task: job.work.task(),
+        task: Some(job.work.task()),
         generation: match job.boot {
             Boot::This => GENERATIONS[usize::from(index)].clone(),
             Boot::Earlier => "earlier".into(),
