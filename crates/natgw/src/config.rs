@@ -9,8 +9,9 @@ use std::time::Duration;
 pub use self::settings::{
     Clients, FloatingIPs, HealthCheck, Hetzner, Jobs, NetworkName, OnNoCandidate, Settings,
 };
-use crate::names;
+use crate::names::{self, short_hash};
 use crate::selector::{self, Selector};
+use crate::task::Role;
 
 /// The mode of a run: keep a gateway, or remove everything that natgw made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub struct Config {
     pub health_check: HealthCheck,
     /// See [`Settings::jobs`].
     pub jobs: Jobs,
+    /// Hashes of the setup script of a gateway and of a client, each with the environment.
+    pub setup_hashes: [String; 2],
     /// See [`Settings::hetzner`].
     pub hetzner: Hetzner,
 }
@@ -123,7 +126,15 @@ impl Config {
         if !settings.floating_ips.label && !settings.floating_ips.selector.is_empty() {
             return invalid("floatingIPs.selector", "has no effect without floatingIPs.label: true");
         }
+        let hash = |script: &str| {
+            let variables =
+                settings.jobs.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+            short_hash([script].into_iter().chain(variables))
+        };
+        let setup_hashes =
+            [&settings.jobs.setup_script, &settings.jobs.client_setup_script].map(|it| hash(it));
         Ok(Config {
+            setup_hashes,
             mode: Mode::Run,
             namespace: String::new(),
             network,
@@ -141,6 +152,16 @@ impl Config {
             jobs: settings.jobs,
             hetzner: settings.hetzner,
         })
+    }
+
+    /// The hash of the setup script for this role, with its environment.
+    #[must_use]
+    pub fn setup_hash(&self, role: Role) -> &str {
+        let [gateway, client] = &self.setup_hashes;
+        match role {
+            Role::Gateway => gateway,
+            Role::Client => client,
+        }
     }
 
     /// Whether floating-IP labels are written: a cleanup leaves them as they are.

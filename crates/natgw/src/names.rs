@@ -3,6 +3,8 @@
 //! Names that a user may choose (the floating-IP label, the setup annotation, the role label) are here as defaults;
 //! [`crate::config::Config`] holds the ones in force.
 
+use sha2::{Digest, Sha256};
+
 /// Program name, field manager prefix, Lease name.
 pub const PROGRAM: &str = "natgw";
 /// Field manager of natgw's writes, and the `managed-by` of its Jobs.
@@ -20,6 +22,8 @@ pub const CLIENT_ANNOTATION: &str = "natgw.perimeter.dev/client";
 /// Node annotation: `status.nodeInfo.bootID` at the time of the last successful setup. Addresses and packet filter rules
 /// are kernel state: after a reboot the setup annotation would be wrong without it.
 pub const BOOT_ID_ANNOTATION: &str = "natgw.perimeter.dev/setup-boot-id";
+/// Node annotation: hash of the script and the environment variables of the last successful setup.
+pub const SETUP_HASH_ANNOTATION: &str = "natgw.perimeter.dev/setup-hash";
 /// Node annotation: `<job type>:<ip>`, written before a Job is created and removed with its success. While it is there,
 /// what the Node's kernel holds is unknown.
 pub const PENDING_ANNOTATION: &str = "natgw.perimeter.dev/pending";
@@ -31,9 +35,10 @@ pub const RETRY_AFTER_ANNOTATION: &str = "natgw.perimeter.dev/retry-after";
 pub const FORGET_ANNOTATION: &str = "natgw.perimeter.dev/forget";
 
 /// All of natgw's annotations on Nodes that have a fixed name.
-pub const NODE_ANNOTATIONS: [&str; 6] = [
+pub const NODE_ANNOTATIONS: [&str; 7] = [
     CLIENT_ANNOTATION,
     BOOT_ID_ANNOTATION,
+    SETUP_HASH_ANNOTATION,
     PENDING_ANNOTATION,
     FAILURES_ANNOTATION,
     RETRY_AFTER_ANNOTATION,
@@ -46,7 +51,8 @@ pub const TYPE_LABEL: &str = "natgw.perimeter.dev/type";
 pub const NODE_LABEL: &str = "natgw.perimeter.dev/node";
 /// Job label: the IP that the Job is for.
 pub const IP_LABEL: &str = "natgw.perimeter.dev/ip";
-/// Job label: a hash of the Node's UID and boot ID; a Job of another generation says nothing about this kernel.
+/// Job label: a hash of the Node's UID and boot ID, of the script and its environment; a Job of another generation says nothing
+/// about this kernel, or has run another script.
 pub const GENERATION_LABEL: &str = "natgw.perimeter.dev/generation";
 /// Job annotation: the Node's name in full.
 pub const NODE_NAME_ANNOTATION: &str = "natgw.perimeter.dev/node-name";
@@ -56,3 +62,14 @@ pub const ATTEMPT_ANNOTATION: &str = "natgw.perimeter.dev/attempt";
 /// Environment variables that natgw sets itself.
 pub const OWN_ENV: [&str; 6] =
     ["FLOATING_IP", "JOB_TYPE", "NODE_NAME", "PRIVATE_IP", "NETWORK_CIDR", "NETWORK_GATEWAY"];
+
+/// Ten hex digits: enough to tell Jobs of one namespace apart, short enough for any name built with them.
+#[must_use]
+pub fn short_hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    hasher.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+}

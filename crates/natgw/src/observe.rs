@@ -36,8 +36,9 @@ pub async fn observe(
     let read = |node: &Node| nodes::read(config, node, |name, provider_id| view.server_of(name, provider_id));
     let mut nodes: Vec<_> = nodes.iter().filter_map(|node| read(node.borrow())).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    let hashed = nodes.iter().filter(|_| !jobs.is_empty());
     let names: BTreeMap<String, &String> =
-        nodes.iter().map(|node| (plan::jobs::node_hash(&node.name), &node.name)).collect();
+        hashed.map(|node| (plan::jobs::node_hash(&node.name), &node.name)).collect();
     let mut by_node = BTreeMap::<String, Vec<snapshot::Job>>::new();
     for (hash, job) in jobs.iter().filter_map(|job| jobs::read(job.borrow())) {
         // The Jobs of a deleted Node are garbage-collected.

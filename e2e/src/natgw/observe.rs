@@ -22,7 +22,8 @@ pub(super) const FLOATING_IP_IDS: u64 = 500;
 /// The prefix of natgw's annotations.
 const OWN: &str = "natgw.perimeter.dev/";
 
-/// natgw's annotations on a Node (a name without `natgw.perimeter.dev/`: its value) but the boot ID, which no two runs share.
+/// natgw's annotations on a Node (a name without `natgw.perimeter.dev/`: its value) but the boot ID, which no two runs share, and
+/// the hash of the script, which all setups of a run share.
 pub fn persistent_annotations(node: &Node) -> BTreeMap<String, String> {
     let mut marks = marks(node);
     names::BOOT_ID_ANNOTATION.strip_prefix(OWN).and_then(|boot_id| marks.remove(boot_id));
@@ -31,7 +32,8 @@ pub fn persistent_annotations(node: &Node) -> BTreeMap<String, String> {
 
 fn marks(node: &Node) -> BTreeMap<String, String> {
     let own = |(key, value): (&String, &String)| Some((key.strip_prefix(OWN)?.to_owned(), value.clone()));
-    node.annotations().iter().filter_map(own).collect()
+    let annotations = node.annotations().iter().filter(|(key, _)| *key != names::SETUP_HASH_ANNOTATION);
+    annotations.filter_map(own).collect()
 }
 
 /// `setup:198.51.100.1`, as natgw writes it into the labels of its Jobs and their pods; empty for other objects.

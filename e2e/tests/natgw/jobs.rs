@@ -282,3 +282,27 @@ async fn defect_19_route_leaves_a_node_that_does_not_report_although_the_deletio
     let errors = natgw.metrics().await.unwrap().sum("controller_runtime_reconcile_errors_total", &[]);
     assert_eq!(errors, Some(0.0));
 }
+
+#[tokio::test]
+async fn defect_31_a_changed_environment_is_rolled_out_and_the_primary_comes_last() {
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    stop(&natgw).await;
+
+    first.hang("setup", true);
+    let _natgw = env.natgw("jobs: {env: {SNAT_SOURCES: 10.0.0.0/16}}").unwrap().start().unwrap();
+    // The first one hangs, so that this is seen: the other one is set up again, has the traffic, and only then the first one follows.
+    let pod = first.wait_for_pod("setup:198.51.100.1").await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+    assert_eq!(second.tasks(), ["setup:198.51.100.2"; 2]);
+    env.wait_for_event("Node", &second.name, "GatewayOutdated").await.unwrap();
+    first.node.finish(&pod, 0).unwrap();
+    env.wait_for_setup(&first, FIRST).await.unwrap();
+    assert_eq!(first.tasks(), ["setup:198.51.100.1"; 2]);
+    env.wait_for_event("Node", &first.name, "SetupChanged").await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+}

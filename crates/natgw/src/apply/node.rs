@@ -45,16 +45,18 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
             ),
             (names::RETRY_AFTER_ANNOTATION, Value::Null),
         ]),
-        Action::RecordSetup { task, boot_id, .. } => {
+        Action::RecordSetup { task, boot_id, hash, .. } => {
             let mut entries = settled.to_vec();
             entries.push((part(task.kind.role()), json!(task.ip)));
             entries.push((names::BOOT_ID_ANNOTATION, json!(boot_id)));
+            entries.push((names::SETUP_HASH_ANNOTATION, json!(hash)));
             annotations(entries)
         }
         Action::RecordTeardown { task, .. } => {
             let mut entries = settled.to_vec();
             entries.push((part(task.kind.role()), Value::Null));
             entries.push((names::BOOT_ID_ANNOTATION, Value::Null));
+            entries.push((names::SETUP_HASH_ANNOTATION, Value::Null));
             annotations(entries)
         }
         Action::RecordFailure { failures, retry_after, .. } => annotations(vec![
@@ -68,6 +70,7 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
                     &config.setup_annotation,
                     names::CLIENT_ANNOTATION,
                     names::BOOT_ID_ANNOTATION,
+                    names::SETUP_HASH_ANNOTATION,
                     names::FORGET_ANNOTATION,
                 ]
                 .map(|key| (key, Value::Null)),

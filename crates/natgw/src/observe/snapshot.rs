@@ -80,6 +80,8 @@ pub struct Node {
     pub client: Option<String>,
     /// Boot ID of the last successful setup.
     pub setup_boot_id: Option<String>,
+    /// Hash of the script and the environment of the last successful setup.
+    pub setup_hash: Option<String>,
     /// Value of the pending annotation.
     pub pending: Option<String>,
     /// Jobs in a row that failed for what is pending.
@@ -136,7 +138,7 @@ pub struct Job {
     pub uid: String,
     /// The Job's task: its kind, and the IP address that it is for. None if its labels do not tell.
     pub task: Option<Task>,
-    /// Node UID and boot ID for which it was made, hashed.
+    /// Hash of the Node's UID and boot ID, and of the script, for which it was made.
     pub generation: String,
     /// 1 for the first try.
     pub attempt: u32,

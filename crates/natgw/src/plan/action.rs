@@ -57,7 +57,7 @@ pub struct JobSpec {
     pub name: String,
     /// The Job's task: its kind, and the IP address that it is for.
     pub task: Task,
-    /// Node UID and boot ID, hashed.
+    /// Hash of the Node's UID and boot ID, and of the script.
     pub generation: String,
     /// Number of the attempt; 1 for the first.
     pub attempt: u32,
@@ -149,6 +149,8 @@ pub enum Action {
         task: Task,
         /// The Node's boot ID at the time of the Job.
         boot_id: String,
+        /// Hash of the Job's script and environment.
+        hash: String,
     },
     /// Record on a Node that a teardown Job succeeded: the annotation of the setup is removed.
     RecordTeardown {

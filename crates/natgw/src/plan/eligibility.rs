@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use super::floating_ip::{self, Claim};
 use super::jobs;
 use super::reason::Reason;
-use super::{Output, health, regarding};
+use super::{Output, health, regarding, rollout};
 use crate::config::{Config, Mode};
 use crate::observe::snapshot::{Node, Ready, Server, Snapshot};
 use crate::task::Role;
@@ -42,6 +42,8 @@ pub enum Unfit {
     FloatingIPNotAssigned,
     /// Another Node has the same label, and there is no list of floating IPs.
     FloatingIPContested,
+    /// It was set up with another script or environment, and all other gateways with the present one.
+    Outdated,
     /// It does not respond to health checks, or has not for long enough since it did not.
     Unreachable,
 }
@@ -74,6 +76,7 @@ pub(super) fn assess<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
         })
         .collect();
     health::judge(config, snapshot, &mut assessed, out);
+    rollout::judge(config, snapshot, &mut assessed, out);
     assessed
 }
 

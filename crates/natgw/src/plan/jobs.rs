@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use common::backoff::Backoff;
 use jiff::{SignedDuration, Timestamp};
-use sha2::{Digest, Sha256};
 
 use super::action::{Action, JobSpec, NodeRef};
 use super::reason::Reason;
 use super::records::Records;
 use super::{Output, floating_ip, regarding};
 use crate::config::{Config, Mode};
+use crate::names::short_hash;
 use crate::observe::snapshot::{Job, Node, Outcome, Ready, Server, Snapshot};
 use crate::task::{Part, Role, Task};
 
@@ -24,37 +24,24 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_secs(60), max: Duration:
 /// The same in a cleanup, which ends after minutes: time to read the log, and for several attempts.
 const CLEANUP_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 
-/// Hash of the Node's UID and boot ID. The result of a Job of another generation does not apply to the running kernel.
+/// Hash of the Node's UID and boot ID, and of the setup script of its role. The result of a Job of another generation does not
+/// apply to the running kernel, or is that of another script.
 #[must_use]
-pub fn generation(node: &Node) -> String {
-    short_hash(&[&node.uid, &node.boot_id])
+pub fn generation(config: &Config, node: &Node, role: Role) -> String {
+    short_hash([&node.uid, &node.boot_id, config.setup_hash(role)])
 }
 
 /// Hash of a Node's name for a label value: names may be longer than the 63 characters of a label value.
 #[must_use]
 pub fn node_hash(name: &str) -> String {
-    short_hash(&[name])
-}
-
-/// Ten hex digits: enough to tell Jobs of one namespace apart, short enough for any name built with them.
-fn short_hash(parts: &[&str]) -> String {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        hasher.update(part.as_bytes());
-        hasher.update([0]);
-    }
-    hasher.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+    short_hash([name])
 }
 
 /// Job name: the same decision always makes the same name.
-fn job_name(node: &Node, task: Task, attempt: u32) -> String {
+fn job_name(generation: &str, task: Task, attempt: u32) -> String {
     let attempt = attempt.to_string();
     let ip = task.ip.to_string();
-    format!(
-        "natgw-{}-{}",
-        task.kind,
-        short_hash(&[&node.uid, &node.boot_id, task.kind.word(), &ip, &attempt])
-    )
+    format!("natgw-{}-{}", task.kind, short_hash([generation, task.kind.word(), &ip, &attempt]))
 }
 
 /// Whether the Node, by its annotations and Jobs, is set up as a gateway for `ip` since its last boot.
@@ -71,6 +58,26 @@ fn is_settled(node: &Node, records: &Records, desired: Option<Part>) -> bool {
         && (desired.is_none() || node.setup_boot_id.as_deref() == Some(&node.boot_id))
 }
 
+/// The part that the Node is set up for, if that was done with another script or environment than the present one.
+pub(super) fn outdated(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
+    let part = desired(config, snapshot, node).filter(|_| !node.terminating && !node.forget)?;
+    let records = Records::read(node, snapshot.jobs_of(&node.name)).ok()?;
+    let is_present = node.setup_hash.as_deref().is_none_or(|hash| hash == config.setup_hash(part.role));
+    (records.recorded(part) && is_settled(node, &records, Some(part)) && !is_present).then_some(part)
+}
+
+/// Whether the setup of the Node is run once more, after a reboot or in a rollout.
+pub(super) fn is_set_up_again(node: &Node) -> bool {
+    let pending = node.pending.as_ref().and_then(|text| text.parse::<Task>().ok());
+    pending.is_some_and(|task| {
+        let recorded = match task.kind.role() {
+            Role::Gateway => &node.setup,
+            Role::Client => &node.client,
+        };
+        task.kind.is_setup() && recorded.as_deref() == Some(&task.ip.to_string())
+    })
+}
+
 /// The desired state of the Node.
 fn desired(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
     if config.mode == Mode::Cleanup || !node.selected {
@@ -85,7 +92,16 @@ fn desired(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
 }
 
 /// Plans the next step of one Node's state machine.
-pub(super) fn work(config: &Config, snapshot: &Snapshot, node: &Node, now: Timestamp, out: &mut Output) {
+///
+/// `again`: its setup is to run again, although it is set up.
+pub(super) fn work(
+    config: &Config,
+    snapshot: &Snapshot,
+    node: &Node,
+    again: bool,
+    now: Timestamp,
+    out: &mut Output,
+) {
     let jobs = snapshot.jobs_of(&node.name);
     if node.forget {
         return forget(node, jobs, out);
@@ -103,7 +119,16 @@ pub(super) fn work(config: &Config, snapshot: &Snapshot, node: &Node, now: Times
         Err((annotation, value)) => return out.problem(regarding(node), annotation.invalid(config, value)),
     };
     let desired = desired(config, snapshot, node);
-    let Some((task, because)) = next(node, &records, desired) else { return };
+    let rollout = || desired.filter(|_| again).map(|part| (part.setup(), Reason::SetupChanged));
+    let Some((task, because)) = next(node, &records, desired).or_else(rollout) else {
+        // No Job is to be left behind.
+        for job in jobs.iter().filter(|job| job.task.is_none() && !job.terminating) {
+            if config.mode == Mode::Cleanup {
+                out.step(delete(node, job), Reason::CleanupRequested);
+            }
+        }
+        return;
+    };
     // In a cleanup, the label may still name the IP that is torn down, so the reason is the cleanup.
     let because = if config.mode == Mode::Cleanup { Reason::CleanupRequested } else { because };
     Run { config, snapshot, node, task, because, now }.plan(jobs, out);
@@ -133,9 +158,10 @@ fn next(node: &Node, records: &Records, desired: Option<Part>) -> Option<(Task, 
     }
     let because = match records.pending {
         Some(pending) if !pending.kind.is_setup() => Reason::LabelRestored,
-        _ if records.recorded(part) => Reason::NodeRebooted,
-        _ if part.role == Role::Client => Reason::ClientSetupMissing,
-        _ => Reason::SetupMissing,
+        _ if !records.recorded(part) && part.role == Role::Client => Reason::ClientSetupMissing,
+        _ if !records.recorded(part) => Reason::SetupMissing,
+        _ if node.setup_boot_id.as_deref() == Some(&node.boot_id) => Reason::SetupChanged,
+        _ => Reason::NodeRebooted,
     };
     Some((part.setup(), because))
 }
@@ -173,7 +199,7 @@ impl Run<'_> {
     /// Deletes every other Job of the Node and waits until they are gone. Then writes the pending annotation, creates
     /// the Job, and records its result.
     fn plan(self, jobs: &[Job], out: &mut Output) {
-        let generation = generation(self.node);
+        let generation = generation(self.config, self.node, self.task.kind.role());
         let is_desired = |job: &&Job| job.task == Some(self.task) && job.generation == generation;
         let others: Vec<&Job> = jobs.iter().filter(|job| !is_desired(job)).collect();
         if !others.is_empty() {
@@ -237,7 +263,7 @@ impl Run<'_> {
         let attempt = failures.saturating_add(1);
         out.step(self.mark(), self.because.clone());
         let job = JobSpec {
-            name: job_name(self.node, self.task, attempt),
+            name: job_name(&generation, self.task, attempt),
             task: self.task,
             generation,
             attempt,
@@ -251,7 +277,8 @@ impl Run<'_> {
     fn record(self, out: &mut Output) {
         let (node, task) = (self.node_ref(), self.task);
         let action = if task.kind.is_setup() {
-            Action::RecordSetup { node, task, boot_id: self.node.boot_id.clone() }
+            let hash = self.config.setup_hash(task.kind.role()).to_owned();
+            Action::RecordSetup { node, task, boot_id: self.node.boot_id.clone(), hash }
         } else {
             Action::RecordTeardown { node, task }
         };

@@ -12,6 +12,7 @@ use common::metrics::Metrics;
 use e2e::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer};
 use jiff::Timestamp;
 use natgw::config::Config;
+use natgw::observe::health::Health;
 use natgw::observe::network::Cloud;
 use natgw::observe::observe;
 use natgw::plan::plan;
@@ -56,7 +57,7 @@ async fn costs(nodes: usize, hetzner: &Hetzner) -> Result<Vec<f64>> {
     let cluster = cluster(nodes, &config)?;
     let jobs: [Job; 0] = [];
 
-    let snapshot = observe(&config, &cluster, &jobs, &mut cloud).await?;
+    let snapshot = observe(&config, &cluster, &jobs, &mut cloud, Health::default()).await?;
     let settled = plan(&config, &snapshot, Timestamp::now());
     ensure!(settled.is_empty(), "the simulated cluster needs actions: {settled}");
     let requests = hetzner.requests().len();
@@ -65,7 +66,7 @@ async fn costs(nodes: usize, hetzner: &Hetzner) -> Result<Vec<f64>> {
     for _ in 0..BATCHES {
         let (end, before, mut count) = (Instant::now() + BATCH, thread_time()?, 0_u32);
         while Instant::now() < end {
-            let snapshot = observe(&config, &cluster, &jobs, &mut cloud).await?;
+            let snapshot = observe(&config, &cluster, &jobs, &mut cloud, Health::default()).await?;
             std::hint::black_box(plan(&config, &snapshot, Timestamp::now()));
             count += 1;
         }

@@ -92,6 +92,7 @@ impl TestEnv {
             setup: None,
             client: None,
             setup_boot_id: None,
+            setup_hash: None,
             pending: None,
             failures: 0,
             retry_after: None,
@@ -301,7 +302,8 @@ impl TestEnv {
                 node.failures = *failures;
                 node.retry_after = None;
             }
-            Action::RecordSetup { task, boot_id, .. } => {
+            Action::RecordSetup { task, boot_id, hash, .. } => {
+                node.setup_hash = Some(hash.clone());
                 settle(node);
                 set(node, task, Some(task.ip.to_string()));
                 node.setup_boot_id = Some(boot_id.clone());
@@ -309,7 +311,7 @@ impl TestEnv {
             Action::RecordTeardown { task, .. } => {
                 settle(node);
                 set(node, task, None);
-                node.setup_boot_id = None;
+                (node.setup_boot_id, node.setup_hash) = (None, None);
             }
             Action::RecordFailure { failures, retry_after, .. } => {
                 node.failures = *failures;
@@ -319,7 +321,7 @@ impl TestEnv {
                 settle(node);
                 node.setup = None;
                 node.client = None;
-                node.setup_boot_id = None;
+                (node.setup_boot_id, node.setup_hash) = (None, None);
                 node.forget = false;
             }
             other => panic!("{other} writes to no Node"),

@@ -3,9 +3,9 @@
 use common::plan::Reason as _;
 use jiff::SignedDuration;
 
-use super::env::{TestEnv, config, fip, private};
+use super::env::{TestEnv, config, config_with, fip, private};
 use crate::config::Mode;
-use crate::observe::snapshot::{Attached, Outcome};
+use crate::observe::snapshot::{Attached, Outcome, Ready};
 
 #[test]
 fn defect_27_a_job_that_tells_no_task_is_deleted_when_the_node_needs_another() {
@@ -87,4 +87,87 @@ fn defect_30_an_alias_ip_of_a_node_is_not_foreign() {
     }
     env.edit("node-2", |node| node.cordoned = true);
     assert_eq!(env.plan().steps[0].because.code(), "GatewayCordoned");
+}
+
+/// Gateways that are set up with another environment than the present one; the route is at node-1.
+fn outdated(count: u8) -> TestEnv {
+    let mut env = TestEnv::new(config());
+    for n in 1..=count {
+        env = env.node(n, Some(fip(n)));
+    }
+    env.settle();
+    env.config = config_with("jobs: {env: {SNAT_SOURCES: 10.0.0.0/16}}");
+    env.log.clear();
+    env
+}
+
+#[test]
+fn defect_31_a_changed_environment_is_rolled_out_one_gateway_at_a_time_and_the_primary_last() {
+    let mut env = outdated(3);
+    let mut order = Vec::new();
+    for _ in 0..100 {
+        env.reconcile();
+        env.assert_safe();
+        let at_work: Vec<&str> = env
+            .snapshot
+            .nodes
+            .iter()
+            .filter(|node| node.pending.is_some())
+            .map(|node| node.name.as_str())
+            .collect();
+        assert!(at_work.len() < 2, "{at_work:?}");
+        if let [name] = at_work[..] {
+            assert_ne!(env.get(name).private_ip(), env.snapshot.network.default_route, "{:#?}", env.log);
+            if order.last() != Some(&name.to_owned()) {
+                order.push(name.to_owned());
+            }
+        }
+        env.end_jobs(&|_| true);
+    }
+    assert_eq!(order, ["node-2", "node-3", "node-1"]);
+    let moves: Vec<&String> = env.log.iter().filter(|step| step.contains("route")).collect();
+    assert_eq!(moves, ["move route 0.0.0.0/0 of network 1 from 10.0.0.2 to 10.0.0.3 (node-2)"]);
+    assert!(env.plan().is_empty() && env.problems().is_empty());
+}
+
+#[test]
+fn defect_31_a_script_that_fails_stops_the_rollout_at_the_first_gateway() {
+    let mut env = outdated(3);
+    for _ in 0..20 {
+        env.settle_with(|_| false);
+        env.now += SignedDuration::from_mins(31);
+    }
+    assert_eq!((env.get("node-2").failures > 3, env.primary()), (true, vec!["node-1"]));
+    assert!(env.get("node-3").pending.is_none() && env.get("node-1").pending.is_none());
+}
+
+#[test]
+fn defect_31_a_gateway_without_another_candidate_is_not_set_up_again_and_the_problem_is_reported() {
+    let mut env = outdated(1);
+    assert!(env.plan().is_empty());
+    assert_eq!(env.problems(), ["SetupOutdated"]);
+    env.edit("node-1", |node| node.forget = true);
+    env.settle();
+    assert!(env.problems().is_empty() && env.primary() == ["node-1"]);
+    // A standby that does not report does not hold up the others.
+    let mut env = outdated(3);
+    env.edit("node-2", |node| node.ready = Ready::Unknown);
+    env.settle();
+    assert_eq!(env.primary(), ["node-3"]);
+    assert!(env.get("node-1").pending.is_none() && env.plan().is_empty());
+}
+
+#[test]
+fn defect_31_clients_follow_the_gateways() {
+    let mut env = TestEnv::new(config_with("clients: {enabled: true}"))
+        .node(1, Some(fip(1)))
+        .node(2, Some(fip(2)))
+        .node(3, None)
+        .node(4, None);
+    env.settle();
+    env.config = config_with("clients: {enabled: true}\njobs: {clientSetupScript: 'exit 0'}");
+    env.log.clear();
+    env.settle();
+    let jobs = env.log.iter().filter(|step| step.starts_with("create Job")).count();
+    assert_eq!((jobs, env.primary()), (2, vec!["node-1"]), "{:#?}", env.log);
 }

@@ -8,6 +8,7 @@ use crate::observe::snapshot::{Outcome, Snapshot};
 use crate::plan::jobs::generation;
 use crate::plan::tests::env::{config, config_with};
 use crate::plan::{Action, Reason, plan};
+use crate::task::Role;
 use common::plan::{Plan, Step};
 
 /// A flaw of the plan or of its execution.
@@ -156,7 +157,7 @@ impl Flaw {
                 Flaw::OverlooksTerminating => jobs.retain(|job| !job.terminating),
                 Flaw::BelievesTerminating => jobs.iter_mut().for_each(|job| job.terminating = false),
                 Flaw::IgnoresGenerations => {
-                    let now = generation(&snapshot.nodes[usize::from(index(node))]);
+                    let now = generation(&config(), &snapshot.nodes[usize::from(index(node))], Role::Gateway);
                     jobs.iter_mut().for_each(|job| job.generation.clone_from(&now));
                 }
                 Flaw::SkipsRunning | Flaw::Optimistic => {

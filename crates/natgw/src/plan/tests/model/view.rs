@@ -11,6 +11,8 @@ use crate::config::HealthCheck;
 use crate::observe::health::{Health, Limits, Probes};
 use crate::observe::snapshot::{self, Attached, Network, Outcome, Server, Snapshot};
 use crate::plan::jobs::generation;
+use crate::plan::tests::env::config;
+use crate::task::Role;
 
 impl Cluster {
     /// The Snapshot that natgw would observe now. It always has the cloud's floating IPs; only a flaw can ignore them.
@@ -84,7 +86,7 @@ pub fn index(name: &str) -> u8 {
 /// The generation of each Node in its current boot. It is kept, because its hash costs more than the rest of a view.
 static GENERATIONS: LazyLock<[String; MOST]> = LazyLock::new(|| {
     let view = |index| view(index, &Node::NEW, Server::Unknown);
-    [0, 1, 2].map(|index| generation(&view(index)))
+    [0, 1, 2].map(|index| generation(&config(), &view(index), Role::Gateway))
 });
 
 /// The boot that a generation refers to.
@@ -111,6 +113,7 @@ fn view(index: u8, node: &Node, server: Server) -> snapshot::Node {
         setup: node.setup.map(|ip| ip.address().to_string()),
         client: None,
         setup_boot_id: node.setup_boot.map(boot_id),
+        setup_hash: None,
         pending: node.pending.map(|work| work.task().to_string()),
         failures: node.failures.into(),
         retry_after: match node.retry {
