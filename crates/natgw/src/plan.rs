@@ -46,10 +46,10 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
     // The route first: a gateway that is to be torn down loses its traffic before it loses its rules.
     let primary = route::towards(config, snapshot, &assessed, elected, &mut out);
     role::labels(snapshot, primary, &mut out);
-    let again = rollout::next(config, snapshot, route::current(snapshot, &assessed));
+    let in_rollout = rollout::next(config, snapshot, route::current(snapshot, &assessed));
     for node in &snapshot.nodes {
-        let again = again.is_some_and(|(_, next)| next.name == node.name);
-        jobs::work(config, snapshot, node, again, now, &mut out);
+        let in_rollout = in_rollout.is_some_and(|(_, next)| next.name == node.name);
+        jobs::work(config, snapshot, node, in_rollout, now, &mut out);
     }
     out
 }

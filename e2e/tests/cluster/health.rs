@@ -43,7 +43,7 @@ async fn health_checks_move_the_route_in_seconds_and_never_without_need() {
 }
 
 /// The index of the primary, when it is not on the leader's Node: a cordon moves the route if it is.
-async fn primary_beside_leader(env: &TestEnv) -> usize {
+async fn primary_without_leader(env: &TestEnv) -> usize {
     let (_, place) = env.leader().await;
     let primary = env.primary();
     if GATEWAYS[primary] != place {
@@ -67,7 +67,7 @@ async fn stays(env: &TestEnv, primary: usize, what: &str) {
 
 /// 300 ms and 20 % loss on the private side of the leader's Node.
 async fn slow_network(env: &TestEnv) {
-    let primary = primary_beside_leader(env).await;
+    let primary = primary_without_leader(env).await;
     let (_, place) = env.leader().await;
     let leader = env.machine(&place);
     leader
@@ -80,7 +80,7 @@ async fn slow_network(env: &TestEnv) {
 
 /// The leader's Node loses its cables: it moves nothing, and neither does the replica that takes over.
 async fn cut_leader(env: &TestEnv) {
-    let primary = primary_beside_leader(env).await;
+    let primary = primary_without_leader(env).await;
     let (_, place) = env.leader().await;
     env.machine(&place).cut().await.unwrap();
     stays(env, primary, "the leader is cut off").await;
@@ -93,7 +93,7 @@ async fn cut_leader(env: &TestEnv) {
 }
 
 async fn cut_gateway(env: &TestEnv) {
-    let primary = primary_beside_leader(env).await;
+    let primary = primary_without_leader(env).await;
     let gateway = env.machine(GATEWAYS[primary]);
     let since = Instant::now();
     gateway.cut().await.unwrap();
@@ -107,7 +107,7 @@ async fn cut_gateway(env: &TestEnv) {
 }
 
 async fn rebooting_gateway(env: &TestEnv) {
-    let primary = primary_beside_leader(env).await;
+    let primary = primary_without_leader(env).await;
     let since = Instant::now();
     env.machine(GATEWAYS[primary]).reboot().await.unwrap();
     env.until_seen(IPS[1 - primary], since, "the gateway rebooted, with health checks").await;

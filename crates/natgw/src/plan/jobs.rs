@@ -93,12 +93,12 @@ fn desired(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
 
 /// Plans the next step of one Node's state machine.
 ///
-/// `again`: its setup is to run again, although it is set up.
+/// `in_rollout`: its setup is to run again, although it is set up.
 pub(super) fn work(
     config: &Config,
     snapshot: &Snapshot,
     node: &Node,
-    again: bool,
+    in_rollout: bool,
     now: Timestamp,
     out: &mut Output,
 ) {
@@ -119,7 +119,7 @@ pub(super) fn work(
         Err((annotation, value)) => return out.problem(regarding(node), annotation.invalid(config, value)),
     };
     let desired = desired(config, snapshot, node);
-    let rollout = || desired.filter(|_| again).map(|part| (part.setup(), Reason::SetupChanged));
+    let rollout = || desired.filter(|_| in_rollout).map(|part| (part.setup(), Reason::SetupChanged));
     let Some((task, because)) = next(node, &records, desired).or_else(rollout) else {
         // No Job is to be left behind.
         for job in jobs.iter().filter(|job| job.task.is_none() && !job.terminating) {

@@ -13,7 +13,7 @@ use super::*;
 #[derive(Default)]
 struct FakeCloud {
     gateway: Option<Ipv4Addr>,
-    /// What happens to the next writes; the ones after them are accepted.
+    /// The fates of the next writes; those after them are accepted.
     next: Vec<Fate>,
     writes: Vec<String>,
 }

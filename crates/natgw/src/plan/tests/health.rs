@@ -24,11 +24,11 @@ fn limits() -> Limits {
 }
 
 /// Probes after so many rounds with a response, so many without, and so many with one again.
-fn probes(responded: u32, failed: u32, again: u32) -> Probes {
+fn probes(responded: u32, failed: u32, recovered: u32) -> Probes {
     let mut probes = Probes::default();
     (0..responded).for_each(|_| probes.responded(limits()));
     (0..failed).for_each(|_| probes.failed(None, limits()));
-    (0..again).for_each(|_| probes.responded(limits()));
+    (0..recovered).for_each(|_| probes.responded(limits()));
     probes
 }
 
@@ -153,7 +153,7 @@ impl Run<'_> {
         Duration::from_millis(self.network.state().random.u64(milliseconds))
     }
 
-    async fn pass(&mut self, time: Duration) {
+    async fn wait(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while tokio::time::timeout_at(end, self.changed.notified()).await.is_ok() {
             self.reconcile();
@@ -198,15 +198,15 @@ async fn play(scenario: impl AsyncFn(&mut Run<'_>)) {
 #[tokio::test(start_paused = true)]
 async fn health_a_cut_leader_moves_nothing_in_a_thousand_runs() {
     play(async |run| {
-        run.pass(run.random(0..20_000)).await;
+        run.wait(run.random(0..20_000)).await;
         let both = run.network.state().random.bool();
         (run.network.state().is_cut, run.network.state().api_is_cut) = (true, both);
-        run.pass(run.random(500..60_000)).await;
+        run.wait(run.random(500..60_000)).await;
         // The links come back one after the other.
         run.network.state().is_cut = false;
-        run.pass(run.random(0..3_000)).await;
+        run.wait(run.random(0..3_000)).await;
         run.network.state().api_is_cut = false;
-        run.pass(Duration::from_secs(60)).await;
+        run.wait(Duration::from_secs(60)).await;
         assert_eq!(run.moves, [], "{:#?}", run.env.log);
     })
     .await;
@@ -216,7 +216,7 @@ async fn health_a_cut_leader_moves_nothing_in_a_thousand_runs() {
 async fn health_a_slow_network_moves_nothing_in_a_thousand_runs() {
     play(async |run| {
         (run.network.state().loss, run.network.state().delay) = (0.2, Duration::from_millis(300));
-        run.pass(Duration::from_secs(60)).await;
+        run.wait(Duration::from_secs(60)).await;
         assert_eq!(run.moves, [], "{:#?}", run.env.log);
     })
     .await;
@@ -225,9 +225,9 @@ async fn health_a_slow_network_moves_nothing_in_a_thousand_runs() {
 #[tokio::test(start_paused = true)]
 async fn health_a_filtered_port_moves_nothing_if_the_lease_is_renewed_in_the_failed_rounds() {
     play(async |run| {
-        run.pass(run.random(7_100..7_900)).await;
+        run.wait(run.random(7_100..7_900)).await;
         run.network.state().filtered.insert("node-1".into());
-        run.pass(Duration::from_secs(120)).await;
+        run.wait(Duration::from_secs(120)).await;
         assert_eq!(run.moves, [], "{:#?}", run.env.log);
     })
     .await;
@@ -240,19 +240,19 @@ async fn health_a_rebooting_gateway_loses_the_route_within_five_seconds_and_does
         if slow {
             (run.network.state().loss, run.network.state().delay) = (0.02, Duration::from_millis(100));
         }
-        run.pass(run.random(5_000..15_000)).await;
+        run.wait(run.random(5_000..15_000)).await;
         let (stopped, down) = (Instant::now(), run.random(8_000..90_000));
         run.is_stopped(true);
-        run.pass(down).await;
+        run.wait(down).await;
         run.is_stopped(false);
         // It responds before its kubelet reports the new boot, and flaps once more.
-        run.pass(run.random(100..8_000)).await;
+        run.wait(run.random(100..8_000)).await;
         run.env.reboot("node-1");
-        run.pass(run.random(100..20_000)).await;
+        run.wait(run.random(100..20_000)).await;
         run.is_stopped(true);
-        run.pass(run.random(100..2_000)).await;
+        run.wait(run.random(100..2_000)).await;
         run.is_stopped(false);
-        run.pass(Duration::from_secs(60)).await;
+        run.wait(Duration::from_secs(60)).await;
         let [(to, at)] = run.moves[..] else { panic!("{:#?}", run.env.log) };
         assert_eq!(to, private(3));
         let took = at - stopped;
@@ -264,13 +264,13 @@ async fn health_a_rebooting_gateway_loses_the_route_within_five_seconds_and_does
 #[tokio::test(start_paused = true)]
 async fn health_two_gateways_that_stop_in_turn_move_the_route_at_most_every_thirty_seconds() {
     play(async |run| {
-        run.pass(Duration::from_secs(5)).await;
+        run.wait(Duration::from_secs(5)).await;
         for _ in 0..10 {
             let name = format!("node-{}", run.network.state().random.u8(1..=2));
             run.network.state().stopped.insert(name.clone());
-            run.pass(run.random(100..10_000)).await;
+            run.wait(run.random(100..10_000)).await;
             run.network.state().stopped.remove(&name);
-            run.pass(run.random(100..10_000)).await;
+            run.wait(run.random(100..10_000)).await;
         }
         let gaps = run.moves.windows(2).map(|pair| pair[1].1 - pair[0].1);
         assert!(gaps.min().is_none_or(|gap| gap >= Duration::from_secs(30)), "{:#?}", run.env.log);
