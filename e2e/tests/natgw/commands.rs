@@ -124,4 +124,10 @@ async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw()
     }
     assert_eq!(first.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1"]);
     assert_eq!(client.tasks(), ["client-setup:10.0.0.1", "client-teardown:10.0.0.1"]);
+
+    // Defect 28: a route to a Node that is no gateway any more is not natgw's to remove, and no success.
+    env.hetzner.set_route(env.network, ipnet::Ipv4Net::default(), Some(first.private_ip)).unwrap();
+    let (code, text) = run(&cleanup("50s")).await.unwrap();
+    assert!(code == 1 && text.contains("still points to 10.0.0.2"), "{code}: {text}");
+    assert_eq!(env.route(), Some(first.private_ip.to_string()));
 }

@@ -72,7 +72,9 @@ async fn health_the_route_leaves_a_gateway_that_stops_responding_within_seconds_
 #[tokio::test]
 async fn health_a_leader_that_reaches_no_gateway_moves_nothing() {
     let mut checked = checked().await;
-    for port in &mut checked.ports {
+    // Without renewals of the Leases, so that the responses alone decide.
+    for (gateway, port) in checked.gateways.iter().zip(&mut checked.ports) {
+        gateway.node.silence().await;
         port.silence().await.unwrap();
     }
     let [first, _] = &checked.gateways;
@@ -80,7 +82,7 @@ async fn health_a_leader_that_reaches_no_gateway_moves_nothing() {
     assert!(event.note.unwrap().contains("may be cut off"));
     checked.rounds("silent", 4.0).await;
     checked.env.reconciles(&checked.natgw, 2).await.unwrap();
-    checked.env.wait_for_primary(first).await.unwrap();
+    assert_eq!(checked.env.route(), Some(first.private_ip.to_string()));
     let switches = checked.natgw.metrics().await.unwrap().sum("natgw_route_switches_total", &[]);
     assert_eq!(switches, Some(1.0));
 }

@@ -140,8 +140,8 @@ pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
 /// Drops the changes that have to wait, and reports them.
 ///
 /// Changes that take the label from more than half of the gateways at once, or leave no eligible one, wait until
-/// [`CONFIRMATIONS`] polls in a row have reported the same. After that the last eligible gateway still keeps its label, unless
-/// another IP replaces it: an empty list never tears down the last gateway.
+/// [`CONFIRMATIONS`] polls in a row have reported the same. After that the last eligible gateway still keeps its label until another
+/// one is eligible, unless another IP replaces it: an empty list never tears down the last gateway.
 fn hold(config: &Config, snapshot: &Snapshot, changes: &mut Vec<Change<'_>>, out: &mut Output) {
     let is_eligible = |node: &Node| {
         assigned(node).is_some_and(|ip| jobs::is_settled_gateway(node, snapshot.jobs_of(&node.name), ip))
@@ -159,8 +159,7 @@ fn hold(config: &Config, snapshot: &Snapshot, changes: &mut Vec<Change<'_>>, out
         |node: &Node| node.private_ip().is_some() && node.private_ip() == snapshot.network.default_route;
     let removed = changes.iter().filter(|change| change.ip.is_none() && is_eligible(change.node));
     let last = removed.max_by_key(|change| current(change.node)).map(|change| change.index);
-    let last =
-        last.filter(|_| !leaves_one && !changes.iter().any(|change| change.ip.is_some() && change.is_loss()));
+    let last = last.filter(|_| !leaves_one);
     let mut held = Vec::new();
     changes.retain(|change| {
         let is_held = change.is_loss() && (is_unconfirmed || last == Some(change.index));

@@ -113,11 +113,23 @@ fn health_checks_move_the_route_with_need_only() {
     }
 }
 
+/// Law of defect 24: the last gateway stays.
+#[test]
+fn defect_24_no_list_of_floating_ips_takes_the_last_gateway() {
+    let alphabet = Alphabet { labels: [&[]; 3], ready: &[Ready::True], assigns: true, ..SMALL };
+    let config = config_with("floatingIPs: {label: true}");
+    explore_all("assignments", Bounds { config, alphabet, ..bounds(2, Start::Managed, 4) });
+}
+
 #[test]
 fn each_flaw_is_caught() {
     for flaw in Flaw::ALL {
         let refuses_route_and_role = matches!(flaw, Flaw::SharedFate | Flaw::IgnoresFailures);
-        let start = if flaw.needs_probes() { Start::Probed } else { Start::Gateways };
+        let start = match flaw {
+            Flaw::TrustsTheList => Start::Managed,
+            _ if flaw.needs_probes() => Start::Probed,
+            _ => Start::Gateways,
+        };
         let bounds = Bounds { config: flaw.config(), flaw, refuses_route_and_role, ..bounds(2, start, 2) };
         let Err(way) = explore(bounds) else { panic!("{flaw:?} was not caught") };
         println!("plan model: {flaw:?} is caught: {}", way.lines().next().unwrap());

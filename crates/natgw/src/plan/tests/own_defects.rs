@@ -1,4 +1,4 @@
-//! Tests of natgw's own defects from 27 on, as far as they concern the plan; see docs/natgw/defects.md.
+//! Tests of natgw's own defects, most of them from 27 on, as far as they concern the plan; see docs/natgw/defects.md.
 
 use common::plan::Reason as _;
 use jiff::SignedDuration;
@@ -6,6 +6,24 @@ use jiff::SignedDuration;
 use super::env::{TestEnv, config, config_with, fip, private};
 use crate::config::Mode;
 use crate::observe::snapshot::{Attached, Outcome, Ready};
+use crate::plan::floating_ip::CONFIRMATIONS;
+
+#[test]
+fn defect_24_a_gateway_whose_floating_ip_went_to_another_stays_until_that_one_is_set_up() {
+    let mut env =
+        TestEnv::new(config_with("floatingIPs: {label: true}")).node(1, Some(fip(1))).node(2, Some(fip(2)));
+    env.settle();
+    env.assigned.insert(fip(1), Some(2));
+    env.assigned.insert(fip(2), None);
+    env.snapshot.floating_ip_polls = CONFIRMATIONS;
+    while env.get("node-2").setup.as_deref() != Some("198.51.100.1") {
+        assert!(env.get("node-1").setup.is_some(), "{:#?}", env.log);
+        env.reconcile();
+        env.end_jobs(&|_| true);
+    }
+    env.settle();
+    assert_eq!((env.get("node-1").setup.clone(), env.primary()), (None, vec!["node-2"]));
+}
 
 #[test]
 fn defect_27_a_job_that_tells_no_task_is_deleted_when_the_node_needs_another() {

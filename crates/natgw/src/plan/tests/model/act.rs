@@ -1,6 +1,6 @@
 //! natgw's acts in the modelled cluster, one at a time. Each is accepted or refused as by the API server and the cloud.
 
-use super::cluster::{Boot, Cluster, End, Hop, Job, Kernel, Retry, Work};
+use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, Kernel, Retry, Work};
 use super::flaw::Flaw;
 use super::view::{boot_of, index};
 use crate::observe::snapshot::Snapshot;
@@ -28,7 +28,8 @@ pub enum Act {
     RecordSetup(u8, Work, Boot),
     RecordTeardown(u8, Work),
     RecordFailure(u8, u8),
-    /// An act that must not occur, because the model enables neither label management nor `forget`.
+    Label(u8, Option<Ip>),
+    /// An act that must not occur, because no Node of the model has the annotation `forget`.
     Uncalled(u8),
 }
 
@@ -75,7 +76,8 @@ impl Act {
             Action::RecordSetup { task, .. } => Act::RecordSetup(node, Work::of(*task), Boot::This),
             Action::RecordTeardown { task, .. } => Act::RecordTeardown(node, Work::of(*task)),
             Action::RecordFailure { failures, .. } => Act::RecordFailure(node, *failures as u8),
-            Action::LabelFloatingIP { .. } | Action::Forget { .. } => Act::Uncalled(node),
+            Action::LabelFloatingIP { ip, .. } => Act::Label(node, ip.map(Ip::of)),
+            Action::Forget { .. } => Act::Uncalled(node),
         }
     }
 
@@ -93,6 +95,7 @@ impl Act {
             | Act::RecordSetup(node, ..)
             | Act::RecordTeardown(node, _)
             | Act::RecordFailure(node, _)
+            | Act::Label(node, _)
             | Act::Uncalled(node) => Some(node),
         }
     }
@@ -158,6 +161,7 @@ impl Act {
         match self {
             Act::MoveRoute { .. } | Act::AddRoute { .. } | Act::RemoveRoute { .. } => true,
             Act::Create(_, job) => !job.work.setup,
+            Act::Label(_, ip) => ip.is_none(),
             _ => false,
         }
     }
@@ -213,6 +217,9 @@ impl Act {
                     return Outcome::Outdated;
                 }
                 self.patch(cluster.node(node));
+                if matches!(self, Act::Label(..)) {
+                    cluster.confirmed = cluster.confirmed.map(|_| false);
+                }
                 Outcome::Done
             }
         }
@@ -222,6 +229,7 @@ impl Act {
         match self {
             Act::SetRole(_) => node.role = true,
             Act::ClearRole(_) => node.role = false,
+            Act::Label(_, ip) => node.label = ip,
             Act::Mark(_, work, failures) => {
                 node.pending = Some(work);
                 node.failures = failures;

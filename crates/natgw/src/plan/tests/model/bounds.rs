@@ -36,6 +36,8 @@ pub enum Start {
     Gateways,
     /// The same, with health checks.
     Probed,
+    /// The same, with labels that natgw writes.
+    Managed,
 }
 
 impl Start {
@@ -52,11 +54,14 @@ impl Start {
                     let more = clusters.iter().flat_map(|cluster| Ip::ALL.map(|ip| labelled(cluster, ip)));
                     clusters.extend(more.collect::<Vec<_>>());
                 }
-                (Start::Gateways | Start::Probed, Some(ip)) => {
+                (Start::Gateways | Start::Probed | Start::Managed, Some(ip)) => {
                     clusters = vec![labelled(&clusters[0], *ip).with_gateway(i)]
                 }
                 _ => {}
             }
+        }
+        if self == Start::Managed {
+            clusters.iter_mut().for_each(|cluster| cluster.confirmed = Some(false));
         }
         if self == Start::Probed {
             clusters.iter_mut().for_each(|cluster| cluster.probed = Some([Probed::Responds; MOST]));

@@ -205,6 +205,8 @@ pub struct Cluster {
     pub probed: Option<[Probed; MOST]>,
     /// Whether the third reference of the health checks responds.
     pub reference: bool,
+    /// Whether the last polls of the floating IPs have reported the same. None if natgw does not write labels.
+    pub confirmed: Option<bool>,
 }
 
 impl Cluster {
@@ -216,6 +218,7 @@ impl Cluster {
             assigned: [None; 2],
             probed: None,
             reference: true,
+            confirmed: None,
         }
     }
 

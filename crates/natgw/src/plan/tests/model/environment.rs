@@ -17,6 +17,8 @@ pub enum Event {
     Probe(u8, Probed),
     /// The third reference of the health checks responds, or does not.
     Reference(bool),
+    /// The same assignments of floating IPs have been polled several times.
+    Confirm,
     /// Another client points the route to its server, or removes it.
     Route(Hop),
     JobEnds(u8, usize, End),
@@ -82,6 +84,9 @@ impl Alphabet {
             }
             events.push(Event::Reference(!cluster.reference));
         }
+        if cluster.confirmed == Some(false) {
+            events.push(Event::Confirm);
+        }
         if self.foreign_routes {
             let hops = [Hop::None, Hop::Foreign].into_iter().filter(|hop| *hop != cluster.route);
             events.extend(hops.map(Event::Route));
@@ -132,7 +137,11 @@ impl Alphabet {
 
 impl Event {
     pub fn happen(self, cluster: &mut Cluster) {
+        if matches!(self, Event::Label(..) | Event::Assign(..)) {
+            cluster.confirmed = cluster.confirmed.map(|_| false);
+        }
         match self {
+            Event::Confirm => cluster.confirmed = Some(true),
             Event::Label(i, label) => {
                 cluster.node(i).label = label;
                 // A floating IP is assigned before its label is written.

@@ -5,6 +5,7 @@ use super::view::index;
 use crate::config::{Config, HealthCheck, OnNoCandidate};
 use crate::observe::health::{Health, Limits, Probes};
 use crate::observe::snapshot::{Outcome, Snapshot};
+use crate::plan::floating_ip::{Claim, assigned, claim};
 use crate::plan::jobs::generation;
 use crate::plan::tests::env::{config, config_with};
 use crate::plan::{Action, Reason, plan};
@@ -68,6 +69,8 @@ pub enum Flaw {
     IgnoresOthers,
     /// Does not use the health checks.
     IgnoresProbes,
+    /// Removes the labels that the list of floating IPs denies.
+    TrustsTheList,
     /// Runs nothing more after an action that was refused.
     SharedFate,
     /// Runs everything after an action that was refused.
@@ -76,7 +79,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All flaws; `None` is not one.
-    pub const ALL: [Flaw; 28] = [
+    pub const ALL: [Flaw; 29] = [
         Flaw::RouteLast,
         Flaw::NoMarker,
         Flaw::MarksAfterwards,
@@ -103,6 +106,7 @@ impl Flaw {
         Flaw::IgnoresRecovery,
         Flaw::IgnoresOthers,
         Flaw::IgnoresProbes,
+        Flaw::TrustsTheList,
         Flaw::SharedFate,
         Flaw::IgnoresFailures,
     ];
@@ -111,6 +115,7 @@ impl Flaw {
     pub fn config(self) -> Config {
         match self {
             Flaw::TakesAll | Flaw::MovesBlindly => config_with("adoptForeignRoute: false"),
+            Flaw::TrustsTheList => config_with("floatingIPs: {label: true}"),
             _ => config(),
         }
     }
@@ -233,6 +238,15 @@ impl Flaw {
             Flaw::KeepsRoles => steps.retain(|step| !matches!(step.action, Action::ClearRole { .. })),
             Flaw::NoRole => steps.retain(|step| !matches!(step.action, Action::SetRole { .. })),
             Flaw::FailsBack => fail_back(snapshot, steps),
+            Flaw::TrustsTheList => {
+                let denied = snapshot.nodes.iter().filter(|node| {
+                    assigned(node).is_some_and(|ip| claim(snapshot, node, ip) != Claim::Confirmed)
+                });
+                steps.extend(denied.map(|node| Step {
+                    action: Action::LabelFloatingIP { node: node.into(), ip: None },
+                    because: Reason::FloatingIPUnassigned,
+                }));
+            }
             _ => {}
         }
     }

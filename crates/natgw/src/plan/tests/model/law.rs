@@ -121,7 +121,14 @@ pub fn of_act(config: &Config, before: &Cluster, act: Act, touched: u8) -> Resul
         {
             Err(format!("node-{i} is torn down under the route, though there is another candidate"))
         }
-        Act::Uncalled(i) => Err(format!("node-{i}: a label or annotations of a person were changed")),
+        Act::Uncalled(i) => Err(format!("node-{i}: annotations of a person were changed")),
+        Act::Label(i, _) if !config.label_floating_ips => Err(format!("the label of node-{i} was changed")),
+        // The last gateway stays, whatever the list of floating IPs says, and however often.
+        Act::Label(i, None) if is_set_up(&before.nodes[usize::from(i)]) => {
+            let mut others = (0..before.len).filter(|other| *other != i);
+            let stays = others.any(|other| !known(other) || is_set_up(&before.nodes[usize::from(other)]));
+            if stays { Ok(()) } else { Err(format!("node-{i}, the last gateway, lost its label")) }
+        }
         _ => Ok(()),
     }
 }

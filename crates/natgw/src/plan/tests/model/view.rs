@@ -10,6 +10,7 @@ use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, MOST, NOW, Node, Probed, 
 use crate::config::HealthCheck;
 use crate::observe::health::{Health, Limits, Probes};
 use crate::observe::snapshot::{self, Attached, Network, Outcome, Server, Snapshot};
+use crate::plan::floating_ip::CONFIRMATIONS;
 use crate::plan::jobs::generation;
 use crate::plan::tests::env::config;
 use crate::task::Role;
@@ -42,7 +43,7 @@ impl Cluster {
                 servers: servers.chain([(Hop::Foreign.address().unwrap(), foreign)]).collect(),
             },
             floating_ips: Some(self.floating_ips()),
-            floating_ip_polls: 1,
+            floating_ip_polls: if self.confirmed == Some(true) { CONFIRMATIONS } else { 1 },
             floating_ips_error: None,
             health: self.health(),
         }
