@@ -22,6 +22,7 @@ fn the_seeds_defaults() {
     assert_eq!(config.jobs.ttl_after_finished, Duration::from_secs(3600));
     assert_eq!(config.role_label, "node-role.kubernetes.io/nat-gateway");
     assert!(config.adopt_foreign_route && !config.clients && !config.label_floating_ips);
+    assert!(!config.health_check.enabled);
     assert_eq!(config.on_no_candidate, OnNoCandidate::Keep);
     assert!(config.jobs.setup_script.starts_with("#!/bin/bash"));
 }
@@ -72,6 +73,16 @@ fn keys_selectors_and_names_are_checked() {
     for interval in ["1s", "301s", "-30s"] {
         let settings = format!("network: lan\nhetzner: {{pollInterval: {interval}}}");
         refused(&settings, &["hetzner.pollInterval", "3s", "5m"]);
+    }
+    for (health_check, field) in [
+        ("interval: 499ms", "healthCheck.interval"),
+        ("interval: 11s", "healthCheck.interval"),
+        ("failures: 1", "healthCheck.failures"),
+        ("failures: 11", "healthCheck.failures"),
+        ("port: 0", "healthCheck.port"),
+        ("target: gateway", "target"),
+    ] {
+        refused(&format!("network: lan\nhealthCheck: {{{health_check}}}"), &[field]);
     }
     refused("network: lan\nfloatingIPs: {selector: a=b}", &["floatingIPs.selector"]);
     refused("network: lan\nonNoCandidate: drop", &["keep", "remove"]);
