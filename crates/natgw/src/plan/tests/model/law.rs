@@ -41,13 +41,13 @@ fn could_be_primary(cluster: &Cluster, i: u8) -> bool {
 fn is_unavailable(cluster: &Cluster, i: u8) -> bool {
     let Some(probed) = cluster.probed else { return false };
     let probed = |i: u8| probed[usize::from(i)];
-    let others = (0..cluster.len).filter(|other| *other != i && could_be_primary(cluster, *other));
+    let mut others = (0..cluster.len).filter(|other| *other != i && could_be_primary(cluster, *other));
     let is_down = match probed(i) {
         Probed::Responds => false,
         Probed::Fails => true,
         Probed::Recovers => cluster.route != Hop::Node(i),
     };
-    is_down && cluster.reference && others.into_iter().any(|other| probed(other) == Probed::Responds)
+    is_down && cluster.reference && others.any(|other| probed(other) == Probed::Responds)
 }
 
 fn candidates(cluster: &Cluster) -> impl Iterator<Item = u8> {
