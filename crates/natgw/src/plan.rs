@@ -5,7 +5,7 @@
 pub mod action;
 pub mod eligibility;
 pub mod floating_ip;
-mod health;
+pub mod health;
 pub mod jobs;
 pub mod primary;
 pub mod reason;
@@ -46,7 +46,8 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
     // The route first: a gateway that is to be torn down loses its traffic before it loses its rules.
     let primary = route::towards(config, snapshot, &assessed, elected, &mut out);
     role::labels(snapshot, primary, &mut out);
-    let in_rollout = rollout::next(config, snapshot, route::current(snapshot, &assessed));
+    let traffic = [route::current(snapshot, &assessed), primary.map(|primary| primary.private_ip)];
+    let in_rollout = rollout::next(config, snapshot, traffic);
     for node in &snapshot.nodes {
         let in_rollout = in_rollout.is_some_and(|(_, next)| next.name == node.name);
         jobs::work(config, snapshot, node, in_rollout, now, &mut out);
@@ -88,4 +89,4 @@ pub fn about_natgw(config: &Config) -> Regarding {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,12 +3,29 @@
 //! The leader's probes alone prove nothing: the leader may be cut off itself. They count only while another candidate and the third
 //! reference have responded in every one of the rounds in which the gateway has not.
 
+use std::net::Ipv4Addr;
+
 use super::eligibility::{Assessed, Standing, Unfit};
 use super::reason::Reason;
-use super::{Output, regarding, route};
+use super::{Output, floating_ip, regarding, route};
 use crate::config::Config;
 use crate::observe::health::Limits;
-use crate::observe::snapshot::Snapshot;
+use crate::observe::snapshot::{Node, Snapshot};
+
+/// The Nodes that are probed, with their addresses: each one with a floating IP in its label, also while it is not set up. After a
+/// reboot, its results would be lost otherwise, and it could be elected before it has recovered.
+pub fn targets(snapshot: &Snapshot) -> impl Iterator<Item = (String, Ipv4Addr)> {
+    let gateways = snapshot.nodes.iter().filter(|node| floating_ip::assigned(node).is_some());
+    gateways.filter_map(|node| Some((node.name.clone(), node.private_ip()?)))
+}
+
+/// Whether its health checks fail, or have failed and it has not recovered, confirmed or not: no reason to leave it, and one not to
+/// prefer it.
+pub(super) fn is_suspect(config: &Config, snapshot: &Snapshot, node: &Node) -> bool {
+    let limits = Limits::new(&config.health_check);
+    let probes = snapshot.health.nodes.get(&node.name);
+    probes.is_some_and(|probes| probes.is_failing(limits) || probes.is_lost())
+}
 
 /// Makes candidates that are unavailable no candidates.
 ///

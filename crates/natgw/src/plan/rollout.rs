@@ -5,22 +5,25 @@ use std::net::Ipv4Addr;
 
 use super::eligibility::{Assessed, Standing, Unfit};
 use super::reason::Reason;
-use super::{Output, jobs, regarding, route};
+use super::{Output, health, jobs, regarding, route};
 use crate::config::Config;
 use crate::observe::snapshot::{Node, Ready, Snapshot};
 use crate::task::Role;
 
-/// The Node whose setup runs again now, gateways before clients. `current`: the address that has the traffic.
+/// The Node whose setup runs again now, gateways before clients. `traffic`: the addresses that have the traffic before and after
+/// this plan. A gateway that gets the route in this plan is not set up again in the same plan: it would have no rules for a moment,
+/// and would be no candidate.
 pub(super) fn next<'a>(
     config: &Config,
     snapshot: &'a Snapshot,
-    current: Option<Ipv4Addr>,
+    traffic: [Option<Ipv4Addr>; 2],
 ) -> Option<(Role, &'a Node)> {
     if snapshot.nodes.iter().any(jobs::is_set_up_again) {
         return None;
     }
-    let has_traffic = |node: &Node| current.is_some() && node.private_ip() == current;
-    let nodes = snapshot.nodes.iter().filter(|node| node.ready != Ready::Unknown && !has_traffic(node));
+    // Without a kubelet or an address, no setup can run: such a Node would stay pending, and block the others.
+    let is_usable = |node: &Node| node.ready != Ready::Unknown && node.private_ip().is_some();
+    let nodes = snapshot.nodes.iter().filter(|node| is_usable(node) && !traffic.contains(&node.private_ip()));
     let outdated = nodes.filter_map(|node| Some((jobs::outdated(config, snapshot, node)?.role, node)));
     outdated.min_by_key(|(role, node)| (*role, &node.name))
 }
@@ -33,12 +36,12 @@ pub(super) fn judge(config: &Config, snapshot: &Snapshot, assessed: &mut [Assess
     let is_current = |one: &Assessed<'_>| one.node.private_ip() == Some(current);
     if !assessed.iter().any(|one| is_current(one) && is_candidate(one) && is_outdated(one.node))
         || snapshot.nodes.iter().any(jobs::is_set_up_again)
-        || next(config, snapshot, Some(current)).is_some_and(|(role, _)| role == Role::Gateway)
+        || next(config, snapshot, [Some(current), None]).is_some_and(|(role, _)| role == Role::Gateway)
     {
         return;
     }
-    let is_replaced =
-        assessed.iter().any(|one| !is_current(one) && is_candidate(one) && !is_outdated(one.node));
+    let is_ready = |one: &Assessed<'_>| is_candidate(one) && !health::is_suspect(config, snapshot, one.node);
+    let is_replaced = assessed.iter().any(|one| !is_current(one) && is_ready(one) && !is_outdated(one.node));
     if let Some(one) = assessed.iter_mut().find(|one| is_current(one)) {
         if is_replaced {
             one.standing = Standing::Eligible(Unfit::Outdated);

@@ -1,8 +1,8 @@
 //! The rules, one by one and all together, in a simulated environment.
 
 mod defects;
-mod env;
-mod health;
+pub mod env;
+pub mod health;
 mod model;
 mod own_defects;
 mod properties;

@@ -4,8 +4,9 @@ use common::plan::Reason as _;
 use jiff::SignedDuration;
 
 use super::env::{TestEnv, config, config_with, fip, private};
-use crate::config::Mode;
-use crate::observe::snapshot::{Attached, Outcome, Ready};
+use crate::config::{Mode, OnNoCandidate};
+use crate::observe::health::{Health, Limits, Probes};
+use crate::observe::snapshot::{Attached, Node, Outcome, Ready, Server};
 use crate::plan::floating_ip::CONFIRMATIONS;
 
 #[test]
@@ -167,12 +168,55 @@ fn defect_31_a_gateway_without_another_candidate_is_not_set_up_again_and_the_pro
     env.edit("node-1", |node| node.forget = true);
     env.settle();
     assert!(env.problems().is_empty() && env.primary() == ["node-1"]);
-    // A standby that does not report does not hold up the others.
-    let mut env = outdated(3);
-    env.edit("node-2", |node| node.ready = Ready::Unknown);
+    // A standby that cannot be set up does not block the others.
+    let stops: [fn(&mut Node); 2] =
+        [|node| node.ready = Ready::Unknown, |node| node.server = Server::Cloud { id: 2, private_ip: None }];
+    for stop in stops {
+        let mut env = outdated(3);
+        env.edit("node-2", stop);
+        env.settle();
+        assert_eq!(env.primary(), ["node-3"]);
+        assert!(env.get("node-1").pending.is_none() && env.plan().is_empty());
+    }
+}
+
+#[test]
+fn defect_31_a_gateway_that_gets_the_route_is_not_set_up_again_in_the_same_plan() {
+    for route in [None, Some(private(2))] {
+        let mut env = outdated(2);
+        env.config.on_no_candidate = OnNoCandidate::Remove;
+        env.edit("node-1", |node| node.ready = Ready::Unknown);
+        env.snapshot.network.default_route = route;
+        env.settle();
+        assert_eq!(env.snapshot.network.default_route, Some(private(3)), "{:#?}", env.log);
+        assert!(env.get("node-2").pending.is_none() && env.plan().is_empty(), "{:#?}", env.log);
+        let jobs = env.log.iter().filter(|step| step.starts_with("create Job")).count();
+        assert_eq!((jobs, env.problems()), (0, vec!["SetupOutdated"]), "{:#?}", env.log);
+        env.edit("node-1", |node| node.ready = Ready::True);
+        env.settle();
+        assert_eq!((env.primary(), env.problems()), (vec!["node-1"], vec![]), "{:#?}", env.log);
+    }
+}
+
+#[test]
+fn defect_31_the_route_does_not_move_to_a_gateway_whose_health_checks_fail() {
+    let mut env = outdated(2);
+    let limits = Limits::new(&env.config.health_check);
+    let count = |responded: u32, failed: u32| {
+        let mut probes = Probes::default();
+        (0..responded).for_each(|_| probes.responded(limits));
+        (0..failed).for_each(|_| probes.failed(None, limits));
+        probes
+    };
+    // The third reference does not respond, so that the failure of node-2 is not confirmed.
+    let nodes = [("node-1".to_owned(), count(3, 0)), ("node-2".to_owned(), count(3, 3))];
+    env.snapshot.health = Health { nodes: nodes.into(), reference: count(0, 1) };
     env.settle();
-    assert_eq!(env.primary(), ["node-3"]);
-    assert!(env.get("node-1").pending.is_none() && env.plan().is_empty());
+    assert_eq!(env.primary(), ["node-1"], "{:#?}", env.log);
+    assert_eq!(env.problems(), ["HealthCheckFailed", "SetupOutdated"]);
+    env.snapshot.health.nodes.insert("node-2".into(), count(3, 0));
+    env.settle();
+    assert_eq!((env.primary(), env.problems()), (vec!["node-2"], vec![]), "{:#?}", env.log);
 }
 
 #[test]
