@@ -141,6 +141,7 @@ pub async fn run(
                         if let Some(prober) = &prober {
                             prober.clear();
                         }
+                        metrics.stepped_down();
                         runtime.leadership.step_down(pause).await;
                         if !lead(&runtime, until).await? {
                             return ended_early(until);

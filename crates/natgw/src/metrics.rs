@@ -11,6 +11,9 @@ use crate::plan::Action;
 use crate::plan::eligibility::{Assessed, Standing, Unfit};
 use crate::plan::primary::Primary;
 
+/// The values of the label `state`.
+const NODE_STATES: [&str; 5] = ["selected", "eligible", "candidate", "unreachable", "failing"];
+
 /// Counters and gauges of natgw, beside those that all controllers have.
 #[derive(Clone)]
 pub struct Metrics {
@@ -49,7 +52,7 @@ impl Metrics {
             &["state"],
         )?;
         registry.register(Box::new(nodes.clone()))?;
-        for state in ["selected", "eligible", "candidate", "unreachable", "failing"] {
+        for state in NODE_STATES {
             nodes.with_label_values(&[state]);
         }
         let switches = IntCounter::new(
@@ -144,6 +147,17 @@ impl Metrics {
         self.problems.set(i64::try_from(problems).unwrap_or(i64::MAX));
     }
 
+    /// Sets all gauges to 0, because this process does not lead any more: they would be those of the last reconciliation for ever.
+    pub fn stepped_down(&self) {
+        for gauge in [&self.primary, &self.route_in_place, &self.problems] {
+            gauge.set(0);
+        }
+        for state in NODE_STATES {
+            self.nodes.with_label_values(&[state]).set(0);
+        }
+        self.applied(&Applied::default());
+    }
+
     /// Sets the failures of a reconciliation.
     pub fn applied(&self, applied: &Applied) {
         let route = applied.route.as_ref().is_some_and(|error| !error.is_outdated());
@@ -171,5 +185,35 @@ impl Metrics {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn a_replica_that_has_stepped_down_reports_no_state() {
+        let metrics = Metrics::new(Common::new("natgw").unwrap()).unwrap();
+        let set = || {
+            let families = metrics.common.registry().gather();
+            let text = prometheus::TextEncoder::new().encode_to_string(&families).unwrap();
+            let own = text.lines().filter(|line| line.starts_with("natgw_") && !line.ends_with(" 0"));
+            own.filter(|line| !line.starts_with("natgw_build_info")).count()
+        };
+        let gauges = [&metrics.primary, &metrics.route_in_place, &metrics.problems].into_iter().cloned();
+        let nodes = NODE_STATES.map(|state| metrics.nodes.with_label_values(&[state]));
+        gauges.chain(nodes).for_each(|gauge| gauge.set(1));
+        metrics.applied(&Applied {
+            route: Some(Error::NotLeading),
+            nodes: None,
+            failed_nodes: BTreeSet::from(["node-1".to_owned()]),
+        });
+        assert_eq!(set(), 10);
+        metrics.stepped_down();
+        assert_eq!(set(), 0);
     }
 }
