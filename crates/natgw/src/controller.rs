@@ -24,7 +24,6 @@ use crate::observe::network::Cloud;
 use crate::observe::observe;
 use crate::observe::prober::{Network, Prober};
 use crate::observe::snapshot::{Outcome, Snapshot};
-use crate::plan::eligibility::Standing;
 use crate::plan::{self, Action, Reason, plan};
 use crate::status;
 
@@ -337,8 +336,7 @@ impl Reconciler<'_> {
     async fn report(&self, snapshot: &Snapshot, plan: &Plan<Action>) {
         let (assessed, primary) = plan::assess(self.config, snapshot);
         if let Some(prober) = self.prober {
-            let gateways = assessed.iter().filter(|one| one.standing != Standing::None);
-            prober.watch(gateways.filter_map(|one| Some((one.node.name.clone(), one.node.private_ip()?))));
+            prober.watch(plan::health::targets(snapshot));
         }
         self.metrics.observed(snapshot, &assessed, primary, plan.problems.len());
         self.runtime.status.set("state", status::render(self.config, snapshot, plan));

@@ -239,4 +239,4 @@ impl Probe for Network {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -1,5 +1,7 @@
 //! The prober in virtual time, on a network that loses packets, is slow, or is cut.
 
+mod failover;
+
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
@@ -8,12 +10,12 @@ use tokio::time::Instant;
 use super::*;
 
 /// A network with one leader. Its gateways are at 10.0.0.<n + 1>, for `node-<n>`.
-pub(crate) struct FakeNetwork {
+struct FakeNetwork {
     began: Instant,
     state: Mutex<FakeState>,
 }
 
-pub(crate) struct FakeState {
+struct FakeState {
     pub random: fastrand::Rng,
     /// Part of the packets that is lost.
     pub loss: f64,
@@ -64,7 +66,7 @@ fn name(address: SocketAddr) -> String {
     format!("node-{}", address.ip().octets()[3] - 1)
 }
 
-pub(crate) fn target(n: u8) -> (String, Ipv4Addr) {
+fn target(n: u8) -> (String, Ipv4Addr) {
     (format!("node-{n}"), Ipv4Addr::new(10, 0, 0, n + 1))
 }
 
@@ -101,7 +103,7 @@ impl FakeNetwork {
     }
 }
 
-pub(crate) fn prober() -> (Prober, Arc<Notify>) {
+fn prober() -> (Prober, Arc<Notify>) {
     let changed = Arc::new(Notify::new());
     let metrics = Metrics::new(common::metrics::Metrics::new("natgw").unwrap()).unwrap();
     let prober = Prober::new(&HealthCheck::default(), changed.clone(), metrics);
