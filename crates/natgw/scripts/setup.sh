@@ -163,8 +163,8 @@ step="turning on forwarding"
 [[ $(</proc/sys/net/ipv4/ip_forward) == 1 ]] || echo 1 >/proc/sys/net/ipv4/ip_forward
 # The kernel uses the larger value of `all` and the interface. Strict (1) drops packets whose replies leave by another interface.
 for interface in all "$pub" "$priv"; do
-  file=/proc/sys/net/ipv4/conf/$interface/rp_filter
-  [[ $(<"$file") != 1 ]] || echo 2 >"$file"
+  conf=/proc/sys/net/ipv4/conf/$interface/rp_filter
+  [[ $(<"$conf") != 1 ]] || echo 2 >"$conf"
 done
 
 # fill TABLE PARENT RULE…: chain $tag gets exactly these rules, and PARENT calls it once, first. One transaction: a gateway
