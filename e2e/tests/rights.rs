@@ -184,7 +184,7 @@ async fn requests_without_a_permission_are_refused() {
         ("create a Job elsewhere", elsewhere.create(&create, &job).await.err()),
         ("delete a Node", nodes.delete(&gateway.name, &Default::default()).await.err()),
         ("patch a Node's status", nodes.patch_status(&gateway.name, &merge, &patch).await.err()),
-        ("read another Lease", leases.get("another").await.err()),
+        ("change another Lease", leases.patch("another", &merge, &patch).await.err()),
         ("list Leases", leases.list(&everything).await.err()),
     ];
     for (what, error) in refused {
