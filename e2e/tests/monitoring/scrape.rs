@@ -29,8 +29,8 @@ pub struct Series {
 impl Series {
     /// Whether `metric` names it: `natgw_primary`, or `natgw_nodes{state="candidate"}`.
     pub fn is(&self, metric: &str) -> bool {
-        let state = self.labels.get("state").map(|state| format!("{}{{state={state:?}}}", self.name));
-        self.name == metric || state.as_deref() == Some(metric)
+        let with = |(key, value): (&String, &String)| format!("{}{{{key}={value:?}}}", self.name) == metric;
+        self.name == metric || self.labels.iter().any(with)
     }
 }
 
