@@ -133,7 +133,11 @@ impl Demo<'_> {
         let wrong = sources.filter(|source| *source != VIPS[0]).count();
         self.screen.fact("packets with a wrong source", &wrong.to_string());
         ensure!(wrong == 0, "{wrong} packets left with another source than the VIP");
-        Ok(())
+        // The cluster's only CoreDNS may be on it, which `cgw ctl` in a container needs.
+        self.screen.command(&format!("e2e/cluster/machine.sh start {master}"));
+        self.environment.cluster.machine(&master).start().await?;
+        self.kubectl(&format!("wait node/{master} --for=condition=Ready --timeout=180s")).await?;
+        self.kubectl("-n kube-system rollout status deployment/coredns --timeout=180s").await
     }
 
     async fn unbind(&self, [a, _]: &[Pod; 2]) -> Result<()> {
