@@ -11,8 +11,9 @@ mod jobs;
 mod nodes;
 mod rulings;
 
-use e2e::natgw::{FLOATING_IP_LABEL, TestEnv};
+use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TestEnv};
 use e2e::program::Program;
+use k8s_openapi::api::batch::v1::Job;
 use natgw::names;
 use nix::sys::signal::Signal;
 
@@ -23,6 +24,26 @@ const SECOND: &str = "198.51.100.2";
 async fn stop(natgw: &Program) {
     natgw.signal(Signal::SIGTERM).unwrap();
     assert_eq!(natgw.wait_exit().await.unwrap().code(), Some(0));
+}
+
+/// Starts natgw with these settings, and returns it with its primary and another gateway that is set up.
+async fn pair(env: &TestEnv, settings: &str) -> (Program, Gateway, Gateway) {
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw(settings).unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    (natgw, first, second)
+}
+
+/// Starts natgw, and returns it with a gateway whose setup hangs, the setup's Pod and its Job.
+async fn hanging_setup(env: &TestEnv) -> (Program, Gateway, String, Job) {
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    gateway.hang("setup", true);
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
+    let job = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    (natgw, gateway, pod, job)
 }
 
 #[tokio::test]

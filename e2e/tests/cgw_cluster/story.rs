@@ -1,6 +1,6 @@
 //! All steps on one cluster, because each step starts with the result of the previous one.
 
-use e2e::cgw::{GATEWAYS, NAMESPACE};
+use e2e::cgw::{GATEWAYS, NAMESPACE, Router};
 use e2e::cluster::{ProxyMode, Target};
 
 use super::env::{A, B, C, FIRST, SECOND, SERVICES, TestEnv};
@@ -19,13 +19,7 @@ async fn bound_pods_leave_and_are_reached_with_their_vip() {
     assert!(nodes.iter().any(|packets| packets.source == env.node_source("node-3")), "{nodes:?}");
     let before = removal::snapshots(&env).await;
 
-    env.install(&routers).await;
-    env.bind(&SERVICES).await;
-    let gateways = together(&env).await;
-    paths::all(&env, gateways).await;
-    let gateways = apart(&env).await;
-    paths::all(&env, gateways).await;
-    paths::host_network(&env).await;
+    install_and_reach(&env, &routers).await;
     lifecycle::starting_and_terminating_pods(&env).await;
     steady::nothing_is_written(&env).await;
     lifecycle::no_gateway(&env).await;
@@ -40,13 +34,18 @@ async fn packets_take_the_same_ways_with_kube_proxy_in_mode_iptables() {
     let env = TestEnv::start(&routers, ProxyMode::Iptables).await;
     let node = env.cluster.machine("node-1").network().unwrap();
     assert!(node.run("iptables-save", &["-t", "nat"]).unwrap().contains("KUBE-SERVICES"));
-    env.install(&routers).await;
+    install_and_reach(&env, &routers).await;
+}
+
+/// Installs, binds, and sends packets by all ways, with one gateway and with two.
+async fn install_and_reach(env: &TestEnv, routers: &[Router]) {
+    env.install(routers).await;
     env.bind(&SERVICES).await;
-    let gateways = together(&env).await;
-    paths::all(&env, gateways).await;
-    let gateways = apart(&env).await;
-    paths::all(&env, gateways).await;
-    paths::host_network(&env).await;
+    let gateways = together(env).await;
+    paths::all(env, gateways).await;
+    let gateways = apart(env).await;
+    paths::all(env, gateways).await;
+    paths::host_network(env).await;
 }
 
 /// The gateways of A and B, and of C.

@@ -51,16 +51,18 @@ pub fn within<T: Send + 'static>(
     })
 }
 
+/// Panics, and names what is missing, where a keeper cannot run with a keepalived.
+pub fn require_keepalived() {
+    assert!(nix::unistd::geteuid().is_root(), "keepalived's check script needs root: run this test as root");
+    assert!(
+        Path::new("/usr/sbin/keepalived").exists(),
+        "keepalived is not installed; the Debian package is: keepalived"
+    );
+}
+
 impl Gateways {
     pub fn new() -> Gateways {
-        assert!(
-            nix::unistd::geteuid().is_root(),
-            "keepalived's check script needs root: run this test as root"
-        );
-        assert!(
-            Path::new("/usr/sbin/keepalived").exists(),
-            "keepalived is not installed; the Debian package is: keepalived"
-        );
+        require_keepalived();
         let lab = Lab::new().unwrap();
         let lan = lab.node("lan").unwrap();
         let nodes = [lab.node("g0").unwrap(), lab.node("g1").unwrap()];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::{FaultProxy, Upstream};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::cgw_keeper::lab::within;
+use crate::cgw_keeper::lab::{require_keepalived, within};
 
 /// Namespace of the manifests.
 pub const OWN: &str = "cgw-controller";
@@ -46,14 +46,7 @@ struct Network {
 
 impl Network {
     fn new() -> Network {
-        assert!(
-            nix::unistd::geteuid().is_root(),
-            "keepalived's check script needs root: run this test as root"
-        );
-        assert!(
-            Path::new("/usr/sbin/keepalived").exists(),
-            "keepalived is not installed; the Debian package is: keepalived"
-        );
+        require_keepalived();
         let lab = Lab::new().unwrap();
         let (lan, node) = (lab.node("lan").unwrap(), lab.node(NODE).unwrap());
         let address = format!("{NODE_IP}/24");

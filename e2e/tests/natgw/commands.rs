@@ -4,16 +4,12 @@ use e2e::control_plane::ControlPlane;
 use e2e::natgw::{TestEnv, acts, run};
 use serde_json::Value;
 
-use super::{FIRST, SECOND, stop};
+use super::{FIRST, SECOND, pair, stop};
 
 #[tokio::test]
 async fn dry_run_prints_the_next_plan_and_writes_nothing() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (natgw, first, second) = pair(&env, "").await;
     stop(&natgw).await;
     // Something of everything is due: a route, two roles, a Job.
     first.node.cordon(true).await.unwrap();

@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::ListParams;
 use natgw::names;
 
-use super::{FIRST, SECOND, stop};
+use super::{FIRST, SECOND, pair, stop};
 
 #[tokio::test]
 async fn clients_get_their_route_and_lose_it_before_they_become_gateways() {
@@ -68,11 +68,7 @@ async fn floating_ip_labels_follow_the_clouds_assignments() {
 #[tokio::test]
 async fn without_the_list_of_floating_ips_the_last_one_is_used_and_the_route_moves() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let _natgw = env.natgw("floatingIPs: {label: true}").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (_natgw, first, second) = pair(&env, "floatingIPs: {label: true}").await;
     let lists = Matcher::any().method(Method::GET).path("*/floating_ips*");
     env.cloud_proxy.rule(lists, Fault::Reject(Reply::internal()));
     second.node.label(FLOATING_IP_LABEL, None).await.unwrap();
@@ -179,11 +175,7 @@ async fn drain_finishes_the_running_step() {
 #[tokio::test]
 async fn steady_state_writes_nothing_and_lists_the_cloud_once_a_poll() {
     let env = TestEnv::on(ControlPlane::start().await.unwrap()).await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (natgw, first, second) = pair(&env, "").await;
     env.reconciles(&natgw, 2).await.unwrap();
     env.api_proxy.clear_requests();
     env.cloud_proxy.clear_requests();

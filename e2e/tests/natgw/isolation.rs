@@ -5,18 +5,14 @@ use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv};
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::{FIRST, SECOND};
+use super::{FIRST, SECOND, hanging_setup, pair};
 
 const THIRD: &str = "198.51.100.3";
 
 #[tokio::test]
 async fn defect_23_the_route_leaves_a_primary_whose_floating_ip_is_unassigned() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let _natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (_natgw, first, second) = pair(&env, "").await;
 
     env.hetzner.assign_floating_ip(first.floating_ip(), None).unwrap();
     env.wait_for_primary(&second).await.unwrap();
@@ -151,11 +147,7 @@ async fn defect_26_a_node_that_cannot_be_patched_fails_no_reconciliation_and_is_
 #[tokio::test]
 async fn defect_27_a_job_without_its_annotations_does_not_block_its_node() {
     let env = TestEnv::start().await.unwrap();
-    let gateway = env.node(Some(FIRST)).await.unwrap();
-    gateway.hang("setup", true);
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    let job = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    let (natgw, gateway, pod, job) = hanging_setup(&env).await;
     super::stop(&natgw).await;
     let annotations = json!({ "natgw.perimeter.dev/node-name": null, "natgw.perimeter.dev/attempt": null });
     env.patch_job(job.metadata.name.as_ref().unwrap(), json!({ "metadata": { "annotations": annotations } }))
@@ -173,11 +165,7 @@ async fn defect_27_a_job_without_its_annotations_does_not_block_its_node() {
 #[tokio::test]
 async fn defect_30_a_change_of_the_route_without_a_response_is_repeated_after_five_seconds() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let _natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (_natgw, first, second) = pair(&env, "").await;
     let adds = Matcher::any().method(Method::POST).path("*/actions/add_route").times(1);
     let unanswered = env.cloud_proxy.rule(adds, Fault::Blackhole);
     first.node.cordon(true).await.unwrap();

@@ -8,16 +8,12 @@ use kube::{Api, ResourceExt};
 use natgw::names;
 use serde_json::json;
 
-use super::{FIRST, SECOND, stop};
+use super::{FIRST, SECOND, hanging_setup, pair, stop};
 
 #[tokio::test]
 async fn defect_02_teardown_waits_until_the_setup_job_and_its_pod_are_gone() {
     let env = TestEnv::start().await.unwrap();
-    let gateway = env.node(Some(FIRST)).await.unwrap();
-    gateway.hang("setup", true);
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    let setup = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    let (natgw, gateway, pod, setup) = hanging_setup(&env).await;
 
     // The kubelet does not report: the pod is terminating, and it is unknown whether it has ended.
     gateway.node.silence().await;
@@ -51,11 +47,7 @@ async fn defect_02_teardown_waits_until_the_setup_job_and_its_pod_are_gone() {
 #[tokio::test]
 async fn defect_03_success_of_a_terminating_job_is_ignored() {
     let env = TestEnv::start().await.unwrap();
-    let gateway = env.node(Some(FIRST)).await.unwrap();
-    gateway.hang("setup", true);
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    let job = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    let (natgw, gateway, pod, job) = hanging_setup(&env).await;
     // While no natgw runs it succeeds and is deleted, and it stays for a while, as with a slow garbage collector.
     stop(&natgw).await;
     env.patch_job(&job.name_any(), json!({"metadata": {"finalizers": ["e2e.test/hold"]}})).await.unwrap();
@@ -146,11 +138,7 @@ async fn defect_06_a_label_that_returns_during_its_teardown_is_set_up_again() {
 #[tokio::test]
 async fn defect_08_and_15_failed_job_is_reported_recorded_and_retried_and_its_pod_stays() {
     let env = TestEnv::start().await.unwrap();
-    let gateway = env.node(Some(FIRST)).await.unwrap();
-    gateway.hang("setup", true);
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    let job = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    let (natgw, gateway, pod, job) = hanging_setup(&env).await;
     let spec = job.spec.clone().unwrap();
     assert_eq!((spec.backoff_limit, spec.active_deadline_seconds), (Some(3), Some(300)));
     assert_eq!(spec.pod_replacement_policy.as_deref(), Some("Failed"));
@@ -286,11 +274,7 @@ async fn defect_19_route_leaves_a_node_that_does_not_report_although_the_deletio
 #[tokio::test]
 async fn defect_31_a_changed_environment_is_rolled_out_and_the_primary_comes_last() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (natgw, first, second) = pair(&env, "").await;
     stop(&natgw).await;
 
     first.hang("setup", true);

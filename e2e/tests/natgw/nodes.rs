@@ -7,16 +7,12 @@ use e2e::hollow_node::HollowNode;
 use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv, task_of};
 use kube::ResourceExt;
 
-use super::{FIRST, SECOND};
+use super::{FIRST, SECOND, pair};
 
 #[tokio::test]
 async fn defect_07_a_reboot_moves_the_route_and_the_setup_runs_again() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (natgw, first, second) = pair(&env, "").await;
 
     // So quick that Kubernetes does not report it as NotReady.
     first.node.reboot().await.unwrap();
@@ -124,11 +120,7 @@ async fn defect_14_a_decision_on_an_outdated_node_is_refused_by_the_api_server()
 #[tokio::test]
 async fn defect_16_a_node_that_leaves_the_selector_is_torn_down() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let _natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (_natgw, first, second) = pair(&env, "").await;
     first.node.label("env", None).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
     env.wait_for_no_annotations(&first).await.unwrap();

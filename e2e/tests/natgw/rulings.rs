@@ -7,7 +7,7 @@ use e2e::hetzner::NewServer;
 use e2e::hollow_node::HollowNode;
 use e2e::natgw::{FLOATING_IP_LABEL, TestEnv, acts};
 
-use super::{FIRST, SECOND, stop};
+use super::{FIRST, SECOND, pair, stop};
 
 const FOREIGN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
@@ -22,11 +22,7 @@ async fn with_foreign_route() -> TestEnv {
 #[tokio::test]
 async fn ruling_the_route_stays_where_it_works_after_an_uncordon_and_after_a_restart() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (natgw, first, second) = pair(&env, "").await;
     first.node.cordon(true).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
     first.node.cordon(false).await.unwrap();
@@ -120,11 +116,7 @@ async fn ruling_foreign_route_is_kept_without_adoption() {
 #[tokio::test]
 async fn ruling_order_of_a_change_is_route_then_new_role_then_old_role() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (natgw, first, second) = pair(&env, "").await;
     env.reconciles(&natgw, 1).await.unwrap();
     let before = env.accepted_writes().len();
     // The primary loses its label: its traffic has to leave before its rules do.
@@ -214,11 +206,7 @@ async fn ruling_node_without_provider_id_is_found_by_its_servers_name() {
 #[tokio::test]
 async fn ruling_a_server_that_leaves_the_network_loses_the_route() {
     let env = TestEnv::start().await.unwrap();
-    let first = env.node(Some(FIRST)).await.unwrap();
-    let _natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_primary(&first).await.unwrap();
-    let second = env.node(Some(SECOND)).await.unwrap();
-    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let (_natgw, first, second) = pair(&env, "").await;
     env.hetzner.detach_server(first.server, env.network).unwrap();
     env.wait_for_primary(&second).await.unwrap();
     env.wait_for_event("Node", &first.name, "ServerNotInNetwork").await.unwrap();
