@@ -12,6 +12,9 @@ use crate::agent::{
     ovs::iptables::{Chain, Rules, Table},
 };
 
+/// The bound pods of each VIP, with the target of a packet from them.
+type Pods = BTreeMap<Ipv4Addr, BTreeMap<Ipv4Addr, &'static str>>;
+
 pub(super) fn restrict(datapath: &Datapath, rules: &mut Rules) {
     let restricted: Vec<_> = service_ports(datapath).filter(|(_, port)| port.sources.is_some()).collect();
     if restricted.is_empty() {
@@ -27,6 +30,10 @@ pub(super) fn restrict(datapath: &Datapath, rules: &mut Rules) {
             "-m addrtype --dst-type LOCAL -m conntrack --ctstate NEW -j CGW-RESTRICTED",
         );
     }
+    let mut pods = Pods::new();
+    for (pod, (vip, ..)) in bound_pods(datapath) {
+        pods.entry(vip).or_default().insert(pod, "MARK --set-xmark 0x4/0x4");
+    }
     let refused = Chain::ours(Table::Mangle, "REFUSED");
     rules.append(&refused, "-m comment --comment \"not in loadBalancerSourceRanges\" -j DROP".into());
     for (vip, port) in restricted {
@@ -40,31 +47,28 @@ pub(super) fn restrict(datapath: &Datapath, rules: &mut Rules) {
                 name.name
             ),
         );
-        admit(datapath, port, &name, rules);
+        admit(datapath.node.ip, &pods, port, &name, rules);
     }
     let unbound = Chain::ours(Table::Mangle, "UNBOUND");
     rules.chains.entry(unbound.clone()).or_default();
-    let bound = bound_pods(datapath).into_keys().map(|pod| (pod, refused.name.as_str())).collect();
+    let bound = pods.values().flat_map(BTreeMap::keys).map(|pod| (*pod, refused.name.as_str())).collect();
     sources(rules, &unbound, bound, None);
 }
 
 /// The chain of a port. It is entered with "goto": the target RETURN leaves all chains of this module.
-fn admit(datapath: &Datapath, port: &ServicePort, chain: &Chain, rules: &mut Rules) {
-    if port.admits(datapath.node.ip) {
+fn admit(node: Ipv4Addr, pods: &Pods, port: &ServicePort, chain: &Chain, rules: &mut Rules) {
+    if port.admits(node) {
         // A process of this node has the VIP as its source, because the VIP is a local address.
         rules.append(chain, "-m addrtype --src-type LOCAL -j RETURN".into());
     }
-    let mut pods: BTreeMap<Ipv4Addr, BTreeMap<Ipv4Addr, &str>> = BTreeMap::new();
-    for (pod, (vip, ..)) in bound_pods(datapath).into_iter().filter(|(_, (vip, ..))| port.admits(*vip)) {
-        pods.entry(vip).or_default().insert(pod, "MARK --set-xmark 0x4/0x4");
-    }
-    if !pods.is_empty() {
+    let admitted: Vec<_> = pods.iter().filter(|(vip, _)| port.admits(**vip)).collect();
+    if !admitted.is_empty() {
         rules.append(chain, "-j MARK --set-xmark 0x0/0x4".into());
-        for (vip, pods) in pods {
+        for (vip, pods) in admitted {
             let of_vip = Chain::ours(Table::Mangle, &format!("OF-{:08x}", vip.to_bits()));
             rules.append(chain, format!("-j {}", of_vip.name));
             if !rules.chains.contains_key(&of_vip) {
-                sources(rules, &of_vip, pods, None);
+                sources(rules, &of_vip, pods.clone(), None);
             }
         }
         rules.append(chain, "-m mark --mark 0x4/0x4 -j RETURN".into());

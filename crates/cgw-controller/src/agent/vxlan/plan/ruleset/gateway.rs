@@ -8,7 +8,7 @@ use common::netlink::nftables::set::{backend_data, concatenated, service_key};
 use common::netlink::nftables::{Chain, ChainType, DataType, Element, Field, Hook, Rule, Set, Verdict};
 
 use super::super::table::Table;
-use super::super::{bound_pods, mark_of};
+use super::super::{Bound, bound_pods, mark_of};
 use super::chain_of;
 use super::chains::{R, SOURCE, Terms, drop, mark, marked};
 use crate::agent::datapath::{Datapath, Protocol, ServicePort, VipRoute};
@@ -25,9 +25,9 @@ const SERVICE: [DataType; 3] = [DataType::Ipv4, DataType::Protocol, DataType::Se
 
 /// Adds the chains and sets.
 pub(super) fn add(table: &mut Table, datapath: &Datapath, config: &Config) {
-    pods(table, datapath);
-    let ports = ports_of(datapath);
-    sources(table, datapath, config, &ports);
+    let (bound, ports) = (bound_pods(datapath), ports_of(datapath));
+    pods(table, datapath, &bound);
+    sources(table, datapath, config, &bound, &ports);
     translations(table, &ports, config);
     let output = Chain::base("output-nat", ChainType::Nat, Hook::Output, -110);
     table.chain(output, [restrict("sources-of-node"), dnat()]);
@@ -52,7 +52,13 @@ pub(super) fn restrict(chain: &str) -> Rule {
 }
 
 /// The chains and sets of restricted ports. All rules are the same for all lists: a changed list changes elements only.
-fn sources(table: &mut Table, datapath: &Datapath, config: &Config, ports: &Ports<'_>) {
+fn sources(
+    table: &mut Table,
+    datapath: &Datapath,
+    config: &Config,
+    bound: &BoundPods<'_>,
+    ports: &Ports<'_>,
+) {
     let [mut restricted, mut networks, mut vips, mut own] = [const { Vec::new() }; 4];
     for (key, port) in ports {
         let Some(admitted) = &port.sources else { continue };
@@ -75,7 +81,7 @@ fn sources(table: &mut Table, datapath: &Datapath, config: &Config, ports: &Port
     table.set(Set::ranges("admitted", &with(DataType::Ipv4)), networks);
     table.set(Set::new("admitted-vips", &with(DataType::Mark)), vips);
     table.set(Set::new("admitted-node", &SERVICE), own);
-    let clients = bound_pods(datapath).into_iter();
+    let clients = bound.iter();
     table.set(
         Set::verdict_map("clients", &[DataType::Ipv4]),
         clients.map(|(pod, bound)| Element::with_verdict(pod.octets(), Verdict::Jump(chain_of(bound.path)))),
@@ -88,8 +94,8 @@ fn sources(table: &mut Table, datapath: &Datapath, config: &Config, ports: &Port
     table.chain(
         Chain::regular("sources"),
         [
-            // A bound pod is its VIP, whose mark it gets: the gateway of another VIP sees the VIP only, so the pod's own address does not
-            // count here either.
+            // The source of a bound pod is its VIP, whose mark its packets get. The gateway of another VIP sees only the VIP, so the pod's
+            // own address does not count here either.
             Rule::new().vmap(SOURCE, "clients"),
             Rule::new().with(mark(config.mark_mask)).with(port).with([admitted]).return_to_caller(),
             refuse(marked(Rule::new(), config.mark_mask)),
@@ -108,9 +114,8 @@ fn sources(table: &mut Table, datapath: &Datapath, config: &Config, ports: &Port
 }
 
 /// Bound pods of all nodes.
-fn pods(table: &mut Table, datapath: &Datapath) {
+fn pods(table: &mut Table, datapath: &Datapath, pods: &BoundPods<'_>) {
     let own = datapath.node.ip;
-    let pods = bound_pods(datapath);
     let all = || pods.iter().map(|(pod, bound)| (*pod, bound));
     let one = [DataType::Ipv4];
     let two = [DataType::Ipv4, DataType::Ipv4];
@@ -131,6 +136,9 @@ fn pods(table: &mut Table, datapath: &Datapath) {
     let on_candidates = remote().filter(|(_, bound)| candidate(bound.node));
     table.set(Set::new("pods-on-candidates", &one), on_candidates.map(|(pod, _)| Element::new(pod.octets())));
 }
+
+/// The bound pods, by address.
+type BoundPods<'a> = BTreeMap<Ipv4Addr, Bound<'a>>;
 
 /// The ports of the VIPs.
 type Ports<'a> = BTreeMap<(Ipv4Addr, Protocol, u16), &'a ServicePort>;
