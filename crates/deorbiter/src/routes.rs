@@ -17,6 +17,7 @@ fn policy(asked: &Routes) -> Result<Policy, String> {
         min_age: Period::seconds(0),
         max_removals: u32::MAX,
         max_percent: 100,
+        all_next_hops_are_ports: true,
         ..Safety::default()
     };
     Policy::new(&asked.pod_cidrs, None, &safety)

@@ -84,6 +84,10 @@ pub struct SingleArgs {
     /// orphaned only because no port has it
     #[arg(long, env = "PERIMETER_IGNORE_OPEN_PORTS")]
     pub ignore_open_ports: bool,
+    /// Assume that every next hop in the pod networks is an address of a Neutron port. Without this and without --nodes, a next hop
+    /// that has no port is unknown: it may be a machine outside of OpenStack
+    #[arg(long, env = "PERIMETER_ALL_NEXT_HOPS_ARE_PORTS")]
+    pub all_next_hops_are_ports: bool,
     /// Prefix length of a node's IPv4 pod network: routes of another length are foreign
     #[arg(long, env = "PERIMETER_NODE_CIDR_MASK_SIZE_IPV4", value_name = "LENGTH", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub node_cidr_mask_size_ipv4: Option<u8>,

@@ -88,6 +88,7 @@ impl Config {
                 max_percent: args.max_percent,
                 allow_unsafe_update: args.allow_unsafe_update,
                 ignore_open_ports: args.ignore_open_ports,
+                all_next_hops_are_ports: args.all_next_hops_are_ports,
             },
             nodes_from: args.nodes.then_some(NodesFrom { secret_ref: None, in_cluster: true }),
         };

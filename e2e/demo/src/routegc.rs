@@ -47,8 +47,10 @@ pub(crate) async fn run(screen: &Screen) -> Result<()> {
 
     screen.title("3/5 ── A dry run");
     let router = &demo.tenant.project.router;
-    screen.command(&format!("routegc --router-id {router} --cluster-cidr {PODS} --dry-run"));
-    let arguments = ["--router-id", router, "--cluster-cidr", PODS, "--dry-run"];
+    screen.command(&format!(
+        "routegc --router-id {router} --cluster-cidr {PODS} --all-next-hops-are-ports --dry-run"
+    ));
+    let arguments = ["--router-id", router, "--cluster-cidr", PODS, "--all-next-hops-are-ports", "--dry-run"];
     screen.output(&printed(demo.tenant.launch().env("OS_CLOUD", CLOUD).args(arguments)).await?);
     screen.say(
         "One route is orphaned: nothing has the address of its next hop. There is nothing to do, because routegc only reports \
@@ -121,7 +123,7 @@ impl<'a> RoutegcDemo<'a> {
             "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC", "metadata": {"name": NAME},
             "spec": {
                 "identityRef": {"name": SECRET, "cloudName": CLOUD}, "routerID": self.tenant.project.router,
-                "podCIDRs": [PODS], "interval": INTERVAL, "safety": {"minAge": MIN_AGE},
+                "podCIDRs": [PODS], "interval": INTERVAL, "safety": {"minAge": MIN_AGE, "allNextHopsArePorts": true},
             },
         }))?;
         self.objects().create(&PostParams::default(), &gc).await?;

@@ -22,7 +22,7 @@ impl TestEnv {
             "podCIDRs": [PODS],
             "mode": "Enforce",
             "interval": "1h",
-            "safety": { "minAge": "0s" },
+            "safety": { "minAge": "0s", "allNextHopsArePorts": true },
         });
         merge(&mut spec, more);
         let object = json!({

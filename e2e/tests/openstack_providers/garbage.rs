@@ -32,7 +32,7 @@ async fn policy(env: &TestEnv, mode: &str) {
         "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC", "metadata": { "name": "prod" },
         "spec": {
             "identityRef": { "name": "cloud-config", "cloudName": CLOUD }, "routerID": env.project.router,
-            "podCIDRs": [POD_CIDR], "mode": mode, "safety": { "minAge": "0s" },
+            "podCIDRs": [POD_CIDR], "mode": mode, "safety": { "minAge": "0s", "allNextHopsArePorts": true },
         },
     }))
     .unwrap();

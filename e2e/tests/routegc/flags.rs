@@ -32,7 +32,7 @@ async fn a_cloud_conf_and_a_pod_network_are_enough() {
     grant_config_maps(&env).await;
     env.populate(1, 1).await.unwrap();
     let conf = env.cloud_conf().unwrap();
-    let flags = ["--cluster-cidr", PODS, "--min-age", "0s", "--mode", "enforce"];
+    let flags = ["--cluster-cidr", PODS, "--min-age", "0s", "--mode", "enforce", "--all-next-hops-are-ports"];
     // OS_CLOUD of the user's shell must not override the flag.
     let command = env.routegc().unwrap().env("OS_CLOUD", "another");
     let command = command.arg("--cloud-config").arg(&conf).args(flags).arg("--once");

@@ -174,6 +174,10 @@ pub struct Safety {
     /// does not know it. If the network has such a port, a next hop without a port is not orphaned but unknown. true declares
     /// that these ports use only the addresses that Neutron knows.
     pub ignore_open_ports: bool,
+    /// A machine outside of OpenStack, such as a bare-metal Node on a provider network, has an address and no port. Without
+    /// `nodesFrom`, a next hop without a port is therefore unknown and not orphaned. true declares that every next hop in the pod
+    /// networks is an address of a port.
+    pub all_next_hops_are_ports: bool,
 }
 
 impl Default for Safety {
@@ -185,6 +189,7 @@ impl Default for Safety {
             max_percent: 50,
             allow_unsafe_update: false,
             ignore_open_ports: false,
+            all_next_hops_are_ports: false,
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct Policy {
     pub allow_unsafe_update: bool,
     /// Whether ports without port security count as using only the addresses that Neutron knows.
     pub ignore_open_ports: bool,
+    /// Every next hop is an address of a Neutron port, so one without a port is orphaned also where the Nodes are not known.
+    pub all_next_hops_are_ports: bool,
 }
 
 /// A policy that is not valid.
@@ -68,6 +70,7 @@ impl Policy {
             max_percent: safety.max_percent.into(),
             allow_unsafe_update: safety.allow_unsafe_update,
             ignore_open_ports: safety.ignore_open_ports,
+            all_next_hops_are_ports: safety.all_next_hops_are_ports,
         })
     }
 

@@ -73,7 +73,8 @@ fn servers(site: &Site, servers: &[(&str, &str, &str)]) {
 }
 
 fn policy() -> Policy {
-    Policy::new(["10.244.0.0/16"], None, &Safety::default()).unwrap()
+    let safety = Safety { all_next_hops_are_ports: true, ..Safety::default() };
+    Policy::new(["10.244.0.0/16"], None, &safety).unwrap()
 }
 
 async fn seen(cloud: &Cloud) -> Snapshot {

@@ -67,7 +67,12 @@ async fn decided(seen: [Reply; 2]) -> (Site, Cloud, Policy, Snapshot, Vec<Remova
     site.on("GET /compute/v2.1/servers/detail", [ok(&json!({ "servers": [server] }))]);
     site.on("GET /compute/v2.1/servers/s9", [gone()]);
     site.on(&format!("PUT {AT}/routers/r1/remove_extraroutes"), [router(&[3])]);
-    let safety = Safety { confirmations: 1, min_age: Period::seconds(0), ..Safety::default() };
+    let safety = Safety {
+        confirmations: 1,
+        min_age: Period::seconds(0),
+        all_next_hops_are_ports: true,
+        ..Safety::default()
+    };
     let policy = Policy::new(["10.244.0.0/16"], None, &safety).unwrap();
     let snapshot = routes::observe(&cloud, &policy, "r1", None).await.unwrap();
     let removals =

@@ -44,7 +44,7 @@ impl Stage {
         let first = self.env.project.port(Some(&address(0).to_string()), Some(server)).await?;
         let (openstack, others) = (self.env.openstack.clone(), (1..PORTS).map(address).collect::<Vec<_>>());
         tokio::task::spawn_blocking(move || openstack.copy_port(&first, &others)).await??;
-        let safety = json!({ "maxRemovals": 10_000, "maxPercent": 50 });
+        let safety = json!({ "maxRemovals": 10_000, "maxPercent": 50, "allNextHopsArePorts": true });
         let spec = json!({ "podCIDRs": ["10.128.0.0/10"], "mode": "Audit", "safety": safety });
         self.env.policy(POLICY, spec).await?;
         Ok(())

@@ -216,7 +216,16 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> RouteClass {
                 return RouteClass::Covered(covers);
             }
             let network = network_of(snapshot, nexthop).map_or_else(String::new, |on| on.name.clone());
-            RouteClass::Orphan(gone.unwrap_or(OrphanReason::NoPort { network }))
+            match gone {
+                Some(gone) => RouteClass::Orphan(gone),
+                None if snapshot.nodes.is_none() && !policy.all_next_hops_are_ports => {
+                    RouteClass::Unknown(format!(
+                        "no port has the next hop on network {network}, but a machine outside of OpenStack may: the cluster's Nodes are \
+                         not read (nodesFrom), and safety.allNextHopsArePorts is false"
+                    ))
+                }
+                None => RouteClass::Orphan(OrphanReason::NoPort { network }),
+            }
         }
         (false, None) if snapshot.hidden => {
             RouteClass::Unknown("the next hop is on no subnet that is visible to this project".to_owned())

@@ -20,7 +20,8 @@ pub(super) fn at(minute: i64) -> Timestamp {
 }
 
 pub(super) fn policy() -> Policy {
-    Policy::new(["10.244.0.0/16", "fd00:10::/56"], None, &Safety::default()).unwrap()
+    let safety = Safety { all_next_hops_are_ports: true, ..Safety::default() };
+    Policy::new(["10.244.0.0/16", "fd00:10::/56"], None, &safety).unwrap()
 }
 
 /// A router on `nodes` (10.0.0.0/24, fd00:1::/64) with the address .1, and on `theirs` (10.9.0.0/24).

@@ -2,7 +2,7 @@ use jiff::SignedDuration;
 
 use super::env::{at, classes, holder, ip, policy, removed, second_reconciliation, snapshot};
 use crate::routes::plan::confirm::record_removal;
-use crate::routes::plan::{History, plan};
+use crate::routes::plan::{ClassifiedRoute, History, RouteClass, plan};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
@@ -26,6 +26,23 @@ fn a_next_hop_with_a_port_of_any_owner_is_valid() {
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
     let env = snapshot(&routes).server("s1", "10.0.0.11").port("vip", None, "10.0.0.12");
     assert_eq!(classes(&env), ["valid", "valid", "NoPort"]);
+}
+
+/// R14: without Nodes, only the policy says that every next hop has a port. A port without its server is orphaned in any case.
+#[test]
+fn a_next_hop_without_a_port_is_unknown_where_it_may_be_a_machine_outside_of_openstack() {
+    let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12")];
+    let env = snapshot(&routes).port("left", Some("gone"), "10.0.0.12");
+    let careful = Policy { all_next_hops_are_ports: false, ..policy() };
+    let classes_of = |env: &Snapshot| {
+        let decision = plan(&careful, env, &History::default(), None, at(0));
+        let is_orphan = |one: &ClassifiedRoute| matches!(one.class, RouteClass::Orphan(_));
+        (decision.classified.iter().map(is_orphan).collect::<Vec<_>>(), decision.counts.unknown)
+    };
+    assert_eq!(classes_of(&env), (vec![false, true], 1));
+    assert_eq!(classes(&env), ["NoPort", "ServerGone"]);
+    let with_nodes = env.node("other", "10.0.0.99", "10.244.9.0/24");
+    assert_eq!(classes_of(&with_nodes), (vec![true, true], 0), "the Nodes are known, and none has it");
 }
 
 /// R7, R8: a route outside the pod networks is foreign; address families are separate.
