@@ -14,12 +14,12 @@ pub use stages::{keep_running, sweep_on_stages};
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
 use http::{Method, StatusCode};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -46,7 +46,7 @@ pub struct TestEnv {
 }
 
 impl TestEnv {
-    /// A clean cluster for this environment alone: freeze and clean-up concern a whole cluster.
+    /// A clean cluster for this environment alone: the block and the clean-up concern a whole cluster.
     ///
     /// # Errors
     /// Whatever could not be started or cleaned.
@@ -70,7 +70,7 @@ impl TestEnv {
             _folder: folder,
         };
         clear(&env.client).await?;
-        env.thawed().await?;
+        env.unblocked().await?;
         let data = env.target_kubeconfig()?;
         env.secret("target", "value", &data).await?;
         Ok(env)
@@ -80,7 +80,7 @@ impl TestEnv {
     ///
     /// # Errors
     /// They are not, within [`crate::wait::TIMEOUT`].
-    pub async fn thawed(&self) -> Result<()> {
+    pub async fn unblocked(&self) -> Result<()> {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
         let claim = serde_json::from_value(json!({"metadata": {"name": "probe"}, "spec": {
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}))?;
@@ -189,6 +189,48 @@ impl TestEnv {
         }
     }
 
+    /// Waits until a Deorbit has succeeded with nothing left.
+    ///
+    /// # Errors
+    /// It ends otherwise, or not in time.
+    pub async fn wait_for_complete(&self, name: &str) -> Result<DeorbitStatus> {
+        let status = self.wait_for_phase(name, Phase::Succeeded).await?;
+        anyhow::ensure!(status.debris_count == 0, "{status:#?}");
+        Ok(status)
+    }
+
+    /// Waits until a Deorbit has succeeded with something left.
+    ///
+    /// # Errors
+    /// It ends otherwise, or not in time.
+    pub async fn wait_for_debris(&self, name: &str) -> Result<DeorbitStatus> {
+        let status = self.wait_for_phase(name, Phase::Succeeded).await?;
+        anyhow::ensure!(status.debris_count > 0, "{status:#?}");
+        Ok(status)
+    }
+
+    /// The records of a Deorbit, from its first ConfigMap.
+    ///
+    /// # Errors
+    /// There is no such ConfigMap, or it holds something else.
+    pub async fn records(&self, name: &str) -> Result<Vec<Value>> {
+        let status = self.status(name).await?;
+        let maps = Api::<ConfigMap>::namespaced(self.client.clone(), &self.namespace);
+        let data = maps.get(&status.records).await?.data.unwrap_or_default();
+        Ok(serde_json::from_str(data.get("records.json").context("no records")?)?)
+    }
+
+    /// Deletes a Deorbit, and waits until it is gone and claims are admitted again.
+    ///
+    /// # Errors
+    /// They are not, in time.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.deorbits().delete(name, &DeleteParams::default()).await?;
+        self.wait("its end", async || Ok(self.deorbits().get_opt(name).await?.is_none())).await?;
+        anyhow::ensure!(!self.is_blocked().await?, "a block is left");
+        self.unblocked().await
+    }
+
     /// Waits until a condition reports a refusal with this in its message.
     ///
     /// # Errors
@@ -197,10 +239,11 @@ impl TestEnv {
         self.wait(&format!("{condition} of {name} to be refused: {why}"), async || {
             let status = self.status(name).await?;
             anyhow::ensure!(!status.phase.is_final(), "it ended: {status:#?}");
-            Ok(status
-                .conditions
-                .iter()
-                .any(|one| one.kind == condition && one.reason != "Unavailable" && one.message.contains(why)))
+            Ok(status.conditions.iter().any(|one| {
+                one.kind == condition
+                    && !matches!(one.reason.as_str(), "NoResponse" | "ServerError")
+                    && one.message.contains(why)
+            }))
         })
         .await
     }
@@ -233,11 +276,11 @@ impl TestEnv {
             .await
     }
 
-    /// Whether the cluster has any freeze.
+    /// Whether new objects are blocked in the cluster.
     ///
     /// # Errors
     /// The API server does not respond.
-    pub async fn is_frozen(&self) -> Result<bool> {
+    pub async fn is_blocked(&self) -> Result<bool> {
         use k8s_openapi::api::admissionregistration::v1 as admission;
         let all = ListParams::default();
         let policies =

@@ -1,5 +1,5 @@
 //! A run that is stopped at any of its writes, or has a fault at any of its calls, ends like the undisturbed one. At no time is there
-//! a forbidden state: a deleted object without its ID on record, a deleted claim of another driver, a freeze that is left behind.
+//! a forbidden state: a deleted object without its ID on record, a deleted claim of another driver, a block that outlives its Deorbit.
 //!
 //! `make test` stops after every write and takes a slice of the faults; `make test-full` stops before every write too, and takes all
 //! faults, `SWEEP=k/n` a part.
@@ -64,22 +64,22 @@ impl Stage {
             ensure!(foreign, "the claim of another driver was deleted");
             let status = self.env.status(name).await?;
             if find("data").is_none_or(|one| one.metadata.deletion_timestamp.is_some()) {
-                let recorded = status.inventory.records.iter().any(|one| one.id.as_deref() == Some(VOLUME));
-                ensure!(recorded, "deleted without its ID on record: {status:#?}");
+                let records = self.env.records(name).await?;
+                ensure!(
+                    records.iter().any(|one| one["id"] == VOLUME),
+                    "deleted without its ID on record: {status:#?}"
+                );
             }
             if status.phase.is_final() {
-                ensure!(status.phase == Phase::Complete, "{status:#?}");
+                ensure!(status.phase == Phase::Succeeded && status.debris_count == 0, "{status:#?}");
                 ensure!(find("data").is_none(), "the claim is still there");
                 break;
             }
             ensure!(tokio::time::Instant::now() < end, "it does not end: {status:#?}");
             changes.next().await;
         }
-        self.env.wait("the freeze to be lifted", async || Ok(!self.env.is_frozen().await?)).await?;
-        self.env.thawed().await?;
-        // Its finalizer does not delay the deletion of the Deorbit.
-        self.env.deorbits().delete(name, &DeleteParams::default()).await?;
-        self.env.wait("its end", async || Ok(self.env.deorbits().get_opt(name).await?.is_none())).await?;
+        ensure!(self.env.is_blocked().await?, "the block stays as long as the Deorbit exists");
+        self.env.delete(name).await?;
         claims.delete(&format!("{name}-nfs"), &DeleteParams::default()).await?;
         Ok(())
     }

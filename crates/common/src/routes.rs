@@ -20,7 +20,7 @@ pub mod policy;
 pub mod route;
 pub mod snapshot;
 
-pub use self::apply::{Applied, RemovalError, StillDesired, apply};
+pub use self::apply::{Applied, RemovalError, StillDesired, apply, remove};
 pub use self::observe::{NodeSource, ObserveError, observe};
 pub use self::plan::{Decision, plan};
 pub use self::policy::Policy;

@@ -1,8 +1,8 @@
 //! The only writer. A failed step is recorded and the others are tried nevertheless: one object that cannot be deleted must not
 //! keep the rest of a cluster in the cloud.
 
+pub mod block;
 pub mod cloud;
-pub mod freeze;
 pub mod object;
 pub mod store;
 
@@ -28,20 +28,13 @@ const EVENTS: usize = 20;
 /// Deorbit must stop them.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Steps may take this many times as long as observing took. Then the state is observed again, so that decisions are not outdated and
-/// a large cluster is not observed most of the time.
-const STEPS_PER_OBSERVATION: u32 = 3;
-
-/// A step, recognized in the next reconciliation: name of the action, and its key.
-pub type Place = (&'static str, String);
-
 /// The results of the steps of one reconciliation.
 #[derive(Debug, Default)]
 pub struct Ran {
     /// The error of each action that was tried, by its key; None where it succeeded.
     pub results: BTreeMap<String, Option<String>>,
-    /// The first step that was not tried.
-    pub next: Option<Place>,
+    /// Not all steps were tried.
+    pub is_partial: bool,
     /// The longest `Retry-After` of OpenStack.
     pub retry_after: Option<Duration>,
 }
@@ -75,9 +68,9 @@ enum Server {
 impl Server {
     fn of(act: &Act) -> Server {
         match act {
-            Act::AddFinalizer | Act::RemoveFinalizer => Server::Management,
-            Act::Freeze { .. }
-            | Act::RemoveFreeze { .. }
+            Act::AddFinalizer | Act::RemoveFinalizer | Act::DeleteDeorbit => Server::Management,
+            Act::Block { .. }
+            | Act::Unblock { .. }
             | Act::DeleteObject { .. }
             | Act::SetDeletePolicy { .. } => Server::Target,
             Act::DeleteInCloud { .. } | Act::RemoveRoutes { .. } => Server::Cloud,
@@ -86,38 +79,33 @@ impl Server {
 }
 
 impl<'a> Apply<'a> {
-    /// Runs the steps until the Deorbit has changed, or for three times as long as observing took (`took`), and at least five seconds.
-    /// After a server did not respond once, its other steps are left out: each could wait as long. Begins with the step `first` where
-    /// it is still planned; otherwise steps that time out would use up the time of each reconciliation.
+    /// Runs the steps until the Deorbit has changed. Those that failed in the last reconciliation (`failed`, by their keys) come last:
+    /// steps that time out must not use up the time of the others. After a server did not respond once, its other steps are left
+    /// out: each could wait as long.
     ///
     /// # Errors
     /// Only that this process does not lead any more.
-    pub async fn run(
-        &self,
-        plan: &Plan<Action>,
-        first: Option<&Place>,
-        took: Duration,
-    ) -> Result<Ran, Error> {
-        let started = Instant::now();
-        let mut checked = started;
+    pub async fn run(&self, plan: &Plan<Action>, failed: &BTreeMap<String, String>) -> Result<Ran, Error> {
+        let mut checked = Instant::now();
         let mut ran = Ran::default();
         let mut published = BTreeMap::<&'static str, usize>::new();
         let mut silent = BTreeSet::new();
-        for step in rotated(&plan.steps, first) {
-            if self.runtime.shutdown.is_cancelled() {
-                break;
-            }
+        let mut steps: Vec<&Step<Action>> = plan.steps.iter().collect();
+        steps.sort_by_key(|step| failed.contains_key(&step.action.act.key()));
+        for step in steps {
             let server = Server::of(&step.action.act);
             if silent.contains(&server) {
-                ran.next.get_or_insert_with(|| place(step));
+                ran.is_partial = true;
                 continue;
             }
-            if checked.elapsed() >= RECHECK_INTERVAL {
-                let over = started.elapsed() >= took * STEPS_PER_OBSERVATION;
-                if over || !store::is_unchanged(self.management, self.deorbit).await {
-                    ran.next.get_or_insert_with(|| place(step));
-                    break;
-                }
+            let is_due = checked.elapsed() >= RECHECK_INTERVAL;
+            if self.runtime.shutdown.is_cancelled()
+                || (is_due && !store::is_unchanged(self.management, self.deorbit).await)
+            {
+                ran.is_partial = true;
+                break;
+            }
+            if is_due {
                 checked = Instant::now();
             }
             let published = published.entry(step.action.name()).or_default();
@@ -160,57 +148,28 @@ impl<'a> Apply<'a> {
         match act {
             Act::AddFinalizer => store::add_finalizer(self.management, namespace, name, uid).await,
             Act::RemoveFinalizer => store::remove_finalizer(self.management, namespace, name, uid).await,
-            Act::Freeze { form } => freeze::create(target()?, *form, uid).await,
-            Act::RemoveFreeze { name, seen } => freeze::remove(target()?, name, seen).await,
+            Act::DeleteDeorbit => store::delete(self.management, namespace, name, uid).await,
+            Act::Block { form } => block::create(target()?, *form, uid).await,
+            Act::Unblock { name, seen } => block::remove(target()?, name, seen).await,
             Act::DeleteObject { object, .. } => object::delete(target()?, object).await,
             Act::SetDeletePolicy { object } => object::release(target()?, object).await,
             Act::DeleteInCloud { kind, id, .. } => cloud::delete(cloud()?, *kind, id).await,
-            Act::RemoveRoutes { asked, routes } => cloud::remove_routes(cloud()?, asked, routes).await,
+            Act::RemoveRoutes { asked, recorded, stale } => {
+                cloud::remove_routes(cloud()?, asked, recorded, stale).await
+            }
         }
     }
-}
-
-fn place(step: &Step<Action>) -> Place {
-    (step.action.name(), step.action.act.key())
-}
-
-/// All steps in their order, starting at this one and wrapping around.
-fn rotated<'a>(
-    steps: &'a [Step<Action>],
-    first: Option<&Place>,
-) -> impl Iterator<Item = &'a Step<Action>> + use<'a> {
-    let first = first.and_then(|first| steps.iter().position(|step| place(step) == *first));
-    let (before, after) = steps.split_at(first.unwrap_or_default());
-    after.iter().chain(before)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use common::api::deorbit::Kind;
     use kube::client::Body;
 
     use super::*;
     use crate::plan::action::{Object, ObjectKind};
     use crate::plan::{Reason, action};
-
-    #[test]
-    fn the_first_step_is_the_one_that_the_last_reconciliation_did_not_try() {
-        let run = Arc::new(action::about("team", "prod", None));
-        let mut plan = Plan::default();
-        for id in ["a", "b", "c"] {
-            let act = Act::DeleteInCloud { kind: Kind::Volume, id: id.into(), name: String::new() };
-            plan.step(Action { run: Arc::clone(&run), act }, Reason::Requested);
-        }
-        let order = |first: Option<&Place>| {
-            rotated(&plan.steps, first).map(|step| step.action.act.key()).collect::<Vec<_>>()
-        };
-        assert_eq!(order(None), ["Cloud/a", "Cloud/b", "Cloud/c"]);
-        assert_eq!(order(Some(&("DeleteInCloud", "Cloud/c".into()))), ["Cloud/c", "Cloud/a", "Cloud/b"]);
-        let gone = ("DeleteObject", "Cloud/c".to_owned());
-        assert_eq!(order(Some(&gone)), ["Cloud/a", "Cloud/b", "Cloud/c"]);
-    }
 
     #[tokio::test]
     async fn a_step_without_a_response_is_tried_last_next_time() {
@@ -245,7 +204,6 @@ mod tests {
                 name: name.into(),
                 uid: name.into(),
                 version: "1".into(),
-                snapshot_api: Default::default(),
             };
             let act = Act::DeleteObject { object, id: None };
             plan.step(Action { run: Arc::clone(&run), act }, Reason::Requested);
@@ -259,14 +217,15 @@ mod tests {
             events: &runtime.events,
             metrics: &own,
         };
-        let first = apply.run(&plan, None, Duration::from_secs(60)).await.unwrap();
+        let first = apply.run(&plan, &BTreeMap::new()).await.unwrap();
         assert_eq!(
             *requests.lock().unwrap(),
             ["slow"],
             "after one request without a response no other is sent"
         );
         requests.lock().unwrap().clear();
-        apply.run(&plan, first.next.as_ref(), Duration::from_secs(60)).await.unwrap();
+        let failed = first.results.into_iter().filter_map(|(key, error)| Some((key, error?))).collect();
+        apply.run(&plan, &failed).await.unwrap();
         assert_eq!(*requests.lock().unwrap(), ["b", "c", "slow"]);
     }
 }

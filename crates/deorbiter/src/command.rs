@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Phase};
+use common::api::deorbit::DeorbitSpec;
 use common::cloud::openstack::{self, Cloud, Credentials};
 use common::command::{self, Output, Work};
 use common::runtime::{ConfigError, Runtime};
@@ -14,6 +14,7 @@ use crate::controller;
 use crate::observe::snapshot::{Run, Snapshot};
 use crate::observe::{cloud, target};
 use crate::plan::preview;
+use crate::record::Book;
 use crate::settings::Settings;
 use crate::{routes, trigger};
 
@@ -61,18 +62,22 @@ async fn show(
     spec: DeorbitSpec,
     output: Output,
 ) -> anyhow::Result<String> {
-    let mut run = Run {
+    let run = Run {
         namespace: runtime.namespace.clone(),
         name: "dry-run".to_owned(),
         uid: "dry-run".to_owned(),
         generation: None,
-        deleting: false,
+        deleting: None,
         held: true,
         protected: false,
+        trigger: Default::default(),
+        target: None,
+        // The whole project is listed, if the spec asks for that.
+        book: Book { discovering: spec.discover_by_cluster_name, ..Book::default() },
         spec,
-        // The phase that lists a whole project, if the spec asks for that.
-        status: DeorbitStatus { phase: Phase::Sweep, ..DeorbitStatus::default() },
+        status: Default::default(),
         records: Vec::new(),
+        lost: None,
     };
     let cluster = target::read(&runtime.client, settings, &run.uid, false).await?;
     let seen = match &own.cloud {
@@ -84,12 +89,11 @@ async fn show(
             let project = Cloud::new(&credentials, &runtime.program.user_agent(), &metrics)?;
             let mut seen = cloud::read(&project, &run, Some(&cluster)).await?;
             if let Some(asked) = &run.spec.resources.routes {
-                routes::add_to(&project, asked, &mut seen).await;
+                seen.routes = Some(routes::read(&project, asked, Some(&cluster)).await);
             }
             Some(Ok(seen))
         }
     };
-    run.status = DeorbitStatus::default();
     let snapshot = Snapshot { run, cluster: Ok(cluster), cloud: seen, failures: Default::default() };
     let plan = preview::preview(settings, &snapshot, Timestamp::now());
     Ok(output.plan(&plan))

@@ -3,9 +3,7 @@
 
 pub mod memo;
 pub mod reconcile;
-pub mod sample;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::deorbit::{Deorbit, DeorbitStatus};
@@ -44,7 +42,6 @@ pub struct Context {
     pub metrics: Metrics,
     /// Those of the OpenStack client.
     pub openstack: openstack::Metrics,
-    deorbits: Cache<Deorbit>,
     management: OnceCell<String>,
 }
 
@@ -80,7 +77,8 @@ pub fn deorbits(runtime: &Runtime) -> Cache<Deorbit> {
 /// Keeps of the status what a binding reads. A status may be large, and each reconciliation reads its Deorbit itself.
 fn trim(deorbit: &mut Deorbit) {
     if let Some(status) = &mut deorbit.status {
-        *status = DeorbitStatus { phase: status.phase, ..DeorbitStatus::default() };
+        let (phase, debris_count) = (status.phase, status.debris_count);
+        *status = DeorbitStatus { phase, debris_count, ..DeorbitStatus::default() };
     }
 }
 
@@ -97,7 +95,6 @@ pub async fn run(
     let context = Context {
         metrics: Metrics::new(runtime.metrics.clone())?,
         openstack: openstack::Metrics::register(runtime.metrics.registry())?,
-        deorbits: deorbits.clone(),
         management: OnceCell::new(),
         settings,
         runtime: runtime.clone(),
@@ -137,23 +134,6 @@ impl Reconciler for Context {
     }
 
     async fn reconcile(&self, key: &ObjectKey, memo: &mut Memo) -> Result<Next, Error> {
-        let cached = self.deorbits.get(key);
-        if !matches!((&memo.observed, &cached), (Some(old), Some(new)) if is_same(old, new)) {
-            let uid =
-                |deorbit: &Option<Arc<Deorbit>>| deorbit.as_ref().and_then(|one| one.metadata.uid.clone());
-            if uid(&memo.observed) != uid(&cached) {
-                // Another one of the same name.
-                *memo = self.memo(key);
-            }
-            memo.sample = None;
-            memo.observed = cached;
-        }
-        if let Some(sample) = &mut memo.sample
-            && let Some(wait) = sample.poll().await
-        {
-            return Ok(Next::After(wait));
-        }
-        memo.sample = None;
         match reconcile(self, key, memo).await {
             Err(error) if error.is_conflict() => {
                 tracing::debug!(%error, "conflict; requeued");
@@ -168,6 +148,7 @@ impl Reconciler for Context {
 pub(crate) mod tests {
     use std::convert::Infallible;
 
+    use common::api::deorbit::Phase;
     use common::events::Events;
     use common::leader::Leadership;
     use kube::Client;
@@ -233,15 +214,14 @@ pub(crate) mod tests {
         let context = Context {
             metrics: Metrics::new(runtime.metrics.clone()).unwrap(),
             openstack: openstack::Metrics::register(runtime.metrics.registry()).unwrap(),
-            deorbits: deorbits(&runtime),
             management: OnceCell::new(),
             settings: Settings::default(),
             runtime: runtime.clone(),
         };
         let key = ObjectKey::new("team", "prod");
         let status = DeorbitStatus::default();
-        context.metrics.stored(("team", "prod"), status.phase, &status);
-        runtime.status.set(page(&key), "phase      Wait");
+        context.metrics.stored(("team", "prod"), Phase::Pending, &status, &Default::default());
+        runtime.status.set(page(&key), "phase      Deleting");
         let shown = || {
             let metrics = String::from_utf8(runtime.metrics.text().unwrap()).unwrap();
             (metrics.contains("name=\"prod\""), format!("{:?}", runtime.status).contains("team/prod"))

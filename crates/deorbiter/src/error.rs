@@ -47,12 +47,10 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// The stored records cannot be read.
-    #[error(
-        "the records in ConfigMap {name} cannot be read; restore it, or delete the Deorbit and create another"
-    )]
+    /// The records cannot be written as JSON.
+    #[error("the records for ConfigMap {name} cannot be encoded")]
     Records {
-        /// Name of the ConfigMap that holds the records.
+        /// Name of the ConfigMap.
         name: String,
     },
     /// The target could not be reached in this reconciliation.

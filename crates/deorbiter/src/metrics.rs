@@ -3,12 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::deorbit::{DeorbitStatus, Kind, Phase, Recorded};
+use common::api::deorbit::{DeorbitStatus, Kind, Phase, Trigger};
+use common::conditions::Condition;
 use common::metrics::Metrics as Common;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use crate::error::Error;
-use crate::plan::conditions::is_refusal;
+use crate::plan::Tally;
+use crate::plan::conditions::{is_outage, is_refusal};
+use crate::record::Recorded;
+
+/// How a run can end.
+const RESULTS: [&str; 3] = ["Complete", "CompletedWithDebris", "Failed"];
 
 /// Kind of debris that has no [`Kind`].
 const OTHER: &str = "Other";
@@ -24,8 +30,11 @@ pub struct Metrics {
     runs: IntCounterVec,
     phase: IntGaugeVec,
     remaining: IntGaugeVec,
+    overdue: IntGaugeVec,
+    kept: IntGaugeVec,
     debris: IntGaugeVec,
     refused: IntGaugeVec,
+    unavailable: IntGaugeVec,
     seconds: HistogramVec,
     failures: IntCounterVec,
 }
@@ -47,9 +56,15 @@ impl Metrics {
             registry.register(Box::new(gauge.clone()))?;
             Ok::<_, prometheus::Error>(gauge)
         };
-        let runs = counter("deorbiter_runs_total", "Runs that ended, by how", &["result"])?;
-        for result in ["Complete", "CompletedWithDebris", "Failed"] {
-            runs.with_label_values(&[result]);
+        let runs = counter(
+            "deorbiter_runs_total",
+            "Runs that ended, by result and trigger",
+            &["result", "trigger"],
+        )?;
+        for (result, trigger) in
+            RESULTS.iter().flat_map(|result| Trigger::ALL.map(|trigger| (result, trigger)))
+        {
+            runs.with_label_values(&[*result, &trigger.to_string()]);
         }
         let seconds = HistogramVec::new(
             HistogramOpts::new("deorbiter_operation_duration_seconds", "How long an action took")
@@ -66,8 +81,18 @@ impl Metrics {
             )?,
             remaining: gauge(
                 "deorbiter_remaining",
-                "Objects that are to be deleted and still exist",
+                "Resources that are to be deleted and still exist, by kind",
+                &["namespace", "name", "kind"],
+            )?,
+            overdue: gauge(
+                "deorbiter_overdue",
+                "Of the remaining resources, those that take longer than timeouts.perObject",
                 &["namespace", "name"],
+            )?,
+            kept: gauge(
+                "deorbiter_kept",
+                "Resources that are kept on purpose, by kind",
+                &["namespace", "name", "kind"],
             )?,
             debris: gauge(
                 "deorbiter_debris",
@@ -77,6 +102,11 @@ impl Metrics {
             refused: gauge(
                 "deorbiter_access_refused",
                 "1 while a Deorbit waits because its target cluster or OpenStack refuses access",
+                &["namespace", "name", "server"],
+            )?,
+            unavailable: gauge(
+                "deorbiter_unavailable",
+                "1 while the target cluster or OpenStack of a Deorbit does not respond, or responds with 5xx",
                 &["namespace", "name", "server"],
             )?,
             failures: counter(
@@ -98,32 +128,58 @@ impl Metrics {
     }
 
     /// A status was stored, or found after a restart; `before` is the phase that it replaces.
-    pub fn stored(&self, (namespace, name): (&str, &str), before: Phase, status: &DeorbitStatus) {
+    pub fn stored(
+        &self,
+        (namespace, name): (&str, &str),
+        before: Phase,
+        status: &DeorbitStatus,
+        tally: &Tally,
+    ) {
         for phase in Phase::ALL {
             self.phase
                 .with_label_values(&[namespace, name, &phase.to_string()])
                 .set((phase == status.phase).into());
         }
-        self.remaining.with_label_values(&[namespace, name]).set(status.remaining);
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        for kind in Kind::ALL {
+            let count = tally.remaining.get(&kind).copied().unwrap_or_default();
+            self.remaining.with_label_values(&[namespace, name, kind.name()]).set(number(count));
+        }
+        self.overdue.with_label_values(&[namespace, name]).set(number(tally.overdue));
         for (server, condition) in SERVERS {
-            let refusal = status.conditions.iter().any(|one| one.kind == condition && is_refusal(one));
-            let waits = refusal && !status.phase.is_final();
-            self.refused.with_label_values(&[namespace, name, server]).set(waits.into());
+            let is = |what: fn(&Condition) -> bool| {
+                !status.phase.is_final()
+                    && status.conditions.iter().any(|one| one.kind == condition && what(one))
+            };
+            self.refused.with_label_values(&[namespace, name, server]).set(is(is_refusal).into());
+            self.unavailable.with_label_values(&[namespace, name, server]).set(is(is_outage).into());
         }
         if status.phase.is_final() {
             // The status lists only the first of many: the rest counts as OTHER, as does what is not in OpenStack.
             let mut rest = status.debris_count;
             for kind in Kind::ALL {
-                let word = format!("{kind:?}");
-                let count = status.debris.iter().filter(|one| one.kind == word).count();
-                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                let count = number(status.debris.iter().filter(|one| one.kind == kind.name()).count());
                 rest -= count;
-                self.debris.with_label_values(&[namespace, name, &word]).set(count);
+                self.debris.with_label_values(&[namespace, name, kind.name()]).set(count);
             }
             self.debris.with_label_values(&[namespace, name, OTHER]).set(rest.max(0));
             if !before.is_final() {
-                self.runs.with_label_values(&[&status.phase.to_string()]).inc();
+                let result = match (status.phase, status.debris_count) {
+                    (Phase::Failed, _) => "Failed",
+                    (_, 0) => "Complete",
+                    _ => "CompletedWithDebris",
+                };
+                self.runs.with_label_values(&[result, &status.trigger.to_string()]).inc();
             }
+        }
+    }
+
+    /// The records of a Deorbit were stored.
+    pub fn kept(&self, (namespace, name): (&str, &str), records: &[Arc<Recorded>]) {
+        for kind in Kind::ALL {
+            let of = |record: &&Arc<Recorded>| record.kind == kind && record.kept.is_some();
+            let count = i64::try_from(records.iter().filter(of).count()).unwrap_or(i64::MAX);
+            self.kept.with_label_values(&[namespace, name, kind.name()]).set(count);
         }
     }
 
@@ -132,12 +188,15 @@ impl Metrics {
         for phase in Phase::ALL {
             drop(self.phase.remove_label_values(&[namespace, name, &phase.to_string()]));
         }
-        drop(self.remaining.remove_label_values(&[namespace, name]));
+        drop(self.overdue.remove_label_values(&[namespace, name]));
         for (server, _) in SERVERS {
             drop(self.refused.remove_label_values(&[namespace, name, server]));
+            drop(self.unavailable.remove_label_values(&[namespace, name, server]));
         }
         for kind in Kind::ALL {
-            drop(self.debris.remove_label_values(&[namespace, name, &format!("{kind:?}")]));
+            for gauge in [&self.remaining, &self.kept, &self.debris] {
+                drop(gauge.remove_label_values(&[namespace, name, kind.name()]));
+            }
         }
         drop(self.debris.remove_label_values(&[namespace, name, OTHER]));
     }
@@ -173,9 +232,25 @@ mod tests {
             debris_count: 7,
             ..DeorbitStatus::default()
         };
-        metrics.stored(("team", "prod"), Phase::Failed, &status);
+        metrics.stored(("team", "prod"), Phase::Failed, &status, &Tally::default());
         let value = |kind: &str| metrics.debris.with_label_values(&["team", "prod", kind]).get();
         assert_eq!((value("Volume"), value("Snapshot"), value(OTHER)), (1, 0, 6));
-        assert_eq!(metrics.runs.with_label_values(&["Failed"]).get(), 0, "it had ended before");
+        let runs = |trigger: &str| metrics.runs.with_label_values(&["Failed", trigger]).get();
+        assert_eq!(runs("Manual"), 0, "it had ended before");
+        let status = DeorbitStatus { trigger: Trigger::Binding, ..status };
+        metrics.stored(("team", "prod"), Phase::Finishing, &status, &Tally::default());
+        assert_eq!((runs("Manual"), runs("Binding")), (0, 1));
+    }
+
+    #[test]
+    fn the_series_of_a_deorbit_are_removed_with_it() {
+        let metrics = Metrics::new(Common::new("deorbiter").unwrap()).unwrap();
+        let status = DeorbitStatus { phase: Phase::Failed, ..DeorbitStatus::default() };
+        metrics.stored(("team", "prod"), Phase::Finishing, &status, &Tally::default());
+        metrics.kept(("team", "prod"), &[]);
+        let shown = || String::from_utf8(metrics.common.text().unwrap()).unwrap().contains("name=\"prod\"");
+        assert!(shown());
+        metrics.forget("team", "prod");
+        assert!(!shown());
     }
 }

@@ -16,6 +16,8 @@ pub const BOUND_BY_ANNOTATION: &str = "deorbiter.perimeter.dev/bound-by";
 pub const BINDING_FINALIZER: &str = "deorbiter.perimeter.dev/bound";
 /// Label of a Deorbit: UID of the object that it was created for.
 pub const TARGET_UID_LABEL: &str = "deorbiter.perimeter.dev/target-uid";
+/// Annotation of each bound object: UID of the Deorbit that its binding created. No other Deorbit releases the object.
+pub const DEORBIT_UID_ANNOTATION: &str = "deorbiter.perimeter.dev/deorbit-uid";
 /// Label of a Deorbit: what created it, `binding` or `cluster-api`.
 pub const TRIGGER_LABEL: &str = "deorbiter.perimeter.dev/trigger";
 /// Annotation of a Deorbit: the object that it was created for: `kubernikus.sap.cc/v1 Kluster team/prod`.
@@ -55,12 +57,14 @@ pub const INGRESS_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/floatingip"
 pub const INGRESS_KEEP_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
 /// Namespace of the Leases of the cloud controller manager and of the CSI driver.
 pub const LEASES: &str = "kube-system";
+/// Scheme of the `providerID` of a Node that is a server of OpenStack: `openstack:///ID` or `openstack://REGION/ID`.
+pub const PROVIDER_ID: &str = "openstack://";
 /// Namespace whose UID identifies a cluster.
 pub const CLUSTER_IDENTITY: &str = "kube-system";
 
-/// Name of everything that a freeze consists of: it contains the Deorbit's UID, so that another process finds it.
+/// Name of all objects of a block: it contains the Deorbit's UID, so that another process finds it.
 #[must_use]
-pub fn freeze(uid: &str) -> String {
+pub fn block(uid: &str) -> String {
     format!("deorbiter-{uid}.perimeter.dev")
 }
 

@@ -1,40 +1,45 @@
 //! Pure: the actions of one reconciliation of one Deorbit, and its next status. No IO, no clock.
 //!
-//! ```text
-//!   Pending → Inventory → Freeze → Delete → Wait → Verify → Sweep → Routes → Complete | CompletedWithDebris | Failed
-//! ```
+//! A plan depends on the phase and the records that are *stored*. The next status, bookkeeping and records are written before the steps
+//! are executed. So nothing is deleted whose ID was not stored before, wherever the process stops.
 //!
-//! A plan depends on the phase and the records that are *stored*. The next status and records are written before the steps are
-//! executed. So nothing is deleted whose ID was not stored before, wherever the process stops.
-//!
-//! `found` (what belongs to the cluster) → `inventory` (records) → `deletion` | `leftovers` | `sweep` (steps) → `outlook` (what is
-//! left) → `phase` (the next phase, with `freeze`) → `conditions`.
+//! * `machine`: the table of the phases. `ending`, `block`: the end, and the block of new objects.
+//! * `found` (what belongs to the cluster) → `inventory` (records) → `deletion` | `orphans` | `discovery` (steps).
+//! * `routes`: of the pod networks.
+//! * `presence` (what is known of one resource) → `outlook` (what is left) → `conditions`.
 
 pub mod action;
+pub mod block;
 pub mod conditions;
 pub mod deletion;
+pub mod discovery;
+pub mod ending;
 pub mod found;
-pub mod freeze;
 pub mod inventory;
-pub mod leftovers;
+pub mod machine;
+pub mod orphans;
 pub mod outlook;
-pub mod phase;
+pub mod presence;
 pub mod preview;
 pub mod reason;
+pub mod routes;
 pub mod sharing;
-pub mod sweep;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
-use common::plan::Plan;
+use common::api::deorbit::{DeorbitStatus, Kind};
+use common::plan::{Plan, Regarding};
 use jiff::Timestamp;
 
 pub use self::action::{Act, Action};
-pub use self::freeze::{frozen_is_unknown, is_thawed, may_be_frozen};
+pub use self::ending::resting;
+use self::found::Found;
+use self::outlook::Left;
 pub use self::reason::Reason;
-use crate::observe::snapshot::{Cloud, Snapshot, Unread};
+use crate::observe::snapshot::{Cloud, Run, Snapshot, Unread};
+use crate::record::{Book, Recorded};
 use crate::settings::Settings;
 
 /// The decision of one reconciliation.
@@ -42,21 +47,71 @@ use crate::settings::Settings;
 pub struct Decision {
     /// Actions, all of which are tried after the status is stored.
     pub plan: Plan<Action>,
-    /// The new status; its `inventory.records` and `config_maps` are added where it is stored.
+    /// The new status.
     pub status: DeorbitStatus,
+    /// The new bookkeeping.
+    pub book: Book,
     /// All records of the run after this reconciliation.
     pub records: Vec<Arc<Recorded>>,
+    /// The resources that are left to delete.
+    pub tally: Tally,
     /// When to reconcile again; None: when the Deorbit changes.
     pub requeue_after: Option<Duration>,
 }
 
-/// The next phase begins at once.
-const AT_ONCE: Duration = Duration::ZERO;
-/// While things are being deleted: a user waits at most 5 s longer than necessary.
+impl Decision {
+    /// Nothing to do.
+    fn of(run: &Run) -> Decision {
+        Decision {
+            plan: Plan::default(),
+            status: run.status.clone(),
+            book: run.book.clone(),
+            records: run.records.clone(),
+            tally: Tally::default(),
+            requeue_after: None,
+        }
+    }
+
+    fn step(&mut self, run: &Run, act: Act, because: Reason) {
+        self.plan.step(Action { run: Arc::new(action::regarding(run)), act }, because);
+    }
+}
+
+/// How many records are left, by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Those that still exist.
+    pub remaining: BTreeMap<Kind, usize>,
+    /// Of all kinds.
+    pub total: usize,
+    /// Those that take too long.
+    pub overdue: usize,
+    /// The first of those, with the reason.
+    pub first_overdue: Option<String>,
+}
+
+impl Tally {
+    fn of(left: &[Left<'_>]) -> Tally {
+        let mut tally = Tally { total: left.len(), ..Tally::default() };
+        for one in left {
+            *tally.remaining.entry(one.record.kind).or_default() += 1;
+            if one.overdue && !one.reported {
+                tally.overdue += 1;
+                tally.first_overdue.get_or_insert_with(|| {
+                    let id = one.record.id.as_deref().unwrap_or(&one.record.name);
+                    format!("{} {id}: {}", one.record.kind, one.why)
+                });
+            }
+        }
+        tally
+    }
+}
+
+/// While resources are being deleted: a user waits at most 5 s longer than necessary.
 pub const SOON: Duration = Duration::from_secs(2);
 /// While a server does not respond, or nothing is expected to change soon.
 pub const LATER: Duration = Duration::from_secs(10);
-/// After the end, while a freeze may exist in a cluster that does not respond.
+/// After the end, while a block may exist in a cluster that does not respond.
 const SELDOM: Duration = Duration::from_secs(60);
 
 /// The plan for one Deorbit.
@@ -70,10 +125,14 @@ pub(crate) struct Planner<'a> {
     settings: &'a Settings,
     snapshot: &'a Snapshot,
     now: Timestamp,
-    about: Arc<common::plan::Regarding>,
+    about: Arc<Regarding>,
     plan: Plan<Action>,
     status: DeorbitStatus,
+    book: Book,
     records: Vec<Arc<Recorded>>,
+    tally: Tally,
+    /// Why the login is not proven, if the cluster names something that could prove it.
+    unproven: Option<Unread>,
 }
 
 impl<'a> Planner<'a> {
@@ -87,31 +146,47 @@ impl<'a> Planner<'a> {
             about: Arc::new(action::regarding(run)),
             plan: Plan::default(),
             status: run.status.clone(),
+            // Without records only the status is known, and the limits count from there.
+            book: match &run.lost {
+                None => run.book.clone(),
+                Some(_) => Book { taken: true, clock: run.status.start_time, ..Book::default() },
+            },
             records: run.records.clone(),
+            tally: Tally::default(),
+            unproven: None,
         }
     }
 
     fn decide(mut self) -> Decision {
         let run = &self.snapshot.run;
-        let requeue_after = if run.deleting {
-            self.aborted()
-        } else {
-            self.status.observed_generation = run.generation;
-            self.availability();
-            self.resumed();
-            conditions::observed(&mut self.status, self.snapshot, self.now);
-            let requeue_after = if run.status.phase.is_final() {
-                self.after_the_end()
-            } else if run.protected {
-                Some(LATER)
-            } else {
-                self.forward()
-            };
-            conditions::complete(&mut self.status, self.snapshot, &self.records, self.now);
-            requeue_after
+        let requeue_after = match run.deleting {
+            Some(since) => self.aborting(since),
+            None => {
+                self.status.observed_generation = run.generation;
+                self.status.trigger = run.trigger;
+                self.status.target = target(run);
+                let requeue_after = if run.status.phase.is_final() { self.ended() } else { self.running() };
+                if !run.status.phase.is_final() {
+                    self.summary();
+                }
+                requeue_after
+            }
         };
-        self.status.inventory.count = i64::try_from(self.records.len()).unwrap_or(i64::MAX);
-        Decision { plan: self.plan, status: self.status, records: self.records, requeue_after }
+        conditions::all(&mut self);
+        let Planner { plan, status, book, records, tally, .. } = self;
+        Decision { plan, status, book, records, tally, requeue_after }
+    }
+
+    /// The counts of the status.
+    fn summary(&mut self) {
+        use self::ending::count;
+        self.status.remaining = count(self.tally.total);
+        self.status.overdue = count(self.tally.overdue);
+        self.status.kept = count(self.records.iter().filter(|record| record.kept.is_some()).count());
+        if let (Some(first), false) = (&self.tally.first_overdue, self.status.phase.is_final()) {
+            let because = Reason::Overdue { count: self.tally.overdue, first: first.clone() };
+            self.find(because);
+        }
     }
 
     fn step(&mut self, act: Act, because: Reason) {
@@ -126,113 +201,68 @@ impl<'a> Planner<'a> {
         self.snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().ok())
     }
 
-    /// Since when one of the servers that do not respond now has not responded once.
+    /// Reports servers that cannot be used, and since when the target has not responded.
     fn availability(&mut self) {
-        let (mut target, mut cloud) = (None, None);
-        // The deletion of the Deorbit waits for the freeze at most so long, whatever prevents reading it.
-        let counts = |unread: &Unread| unread.is_outage() || self.snapshot.run.deleting;
+        self.book.unreachable_since = match &self.snapshot.cluster {
+            Err(Unread::NoResponse(_)) => Some(self.book.unreachable_since.unwrap_or(self.now)),
+            _ => None,
+        };
         if let Err(unread) = &self.snapshot.cluster {
-            target = counts(unread).then(|| self.unavailable_since("TargetReachable"));
             let why = unread.to_string();
             self.find(match unread {
-                Unread::Outage(_) => Reason::TargetUnavailable { why },
-                Unread::Refused(_) => Reason::TargetRefused { why },
                 Unread::ManagementCluster(_) => Reason::TargetIsManagementCluster { why },
+                unread if unread.is_outage() => Reason::TargetUnavailable { why },
+                _ => Reason::TargetRefused { why },
             });
         }
         if let Some(Err(unread)) = &self.snapshot.cloud {
-            cloud = counts(unread).then(|| self.unavailable_since("CloudReachable"));
             let why = unread.to_string();
             let outage = unread.is_outage();
             self.find(if outage { Reason::CloudUnavailable { why } } else { Reason::CloudRefused { why } });
         }
-        self.status.first_unavailable_at = target.into_iter().chain(cloud).min();
-    }
-
-    /// Since when the server of this condition, which does not respond now, has not responded once. An earlier outage of the other server
-    /// does not count.
-    fn unavailable_since(&self, condition: &str) -> Timestamp {
-        let run = &self.snapshot.run;
-        let stored = &run.status;
-        let Some(first) = stored.first_unavailable_at else { return self.now };
-        let was = stored.conditions.iter().find(|one| one.kind == condition);
-        let was = was.filter(|was| was.status == common::conditions::Status::False);
-        match was.filter(|was| run.deleting || !conditions::is_refusal(was)) {
-            // The recorded time is the later one where a run is tried again.
-            Some(was) => first.max(was.last_transition_time),
-            None => self.recorded_while_deleted().unwrap_or(self.now),
+        if let Some(why) = &self.snapshot.run.lost {
+            self.find(Reason::RecordsLost { why: why.clone() });
         }
     }
 
-    /// The outage's time that was recorded after the deletion of the Deorbit began. From then on nothing else of its status is stored,
-    /// so it is later than every other time in it.
-    fn recorded_while_deleted(&self) -> Option<Timestamp> {
+    /// Records what was observed, and what it proves. Returns what the cluster names.
+    fn record(&mut self) -> Vec<Found> {
         let run = &self.snapshot.run;
-        let stored = &run.status;
-        let seen = stored.conditions.iter().map(|one| one.last_transition_time);
-        let mut before = seen.chain(stored.phase_since);
-        stored.first_unavailable_at.filter(|first| run.deleting && before.all(|time| time < *first))
-    }
-
-    /// Whether the run waits for you: the target or OpenStack refuses, or is not the one that is meant.
-    fn is_refused(&self) -> bool {
-        let target = self.snapshot.cluster.as_ref().err();
-        let cloud = self.snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().err());
-        target.into_iter().chain(cloud).any(|unread| !unread.is_outage())
-    }
-
-    /// The time of a protection or a refusal does not count: all timeouts restart when it ends.
-    fn resumed(&mut self) {
-        use common::conditions::Status;
-        let run = &self.snapshot.run;
-        let condition = |kind: &str| run.status.conditions.iter().find(|condition| condition.kind == kind);
-        let was_protected = condition("Protected").is_some_and(|was| was.status == Status::True);
-        let was_refused = ["TargetReachable", "CloudReachable"].into_iter().filter_map(condition);
-        let was_refused = was_refused.into_iter().any(conditions::is_refusal);
-        let ended = (was_protected && !run.protected) || (was_refused && !self.is_refused());
-        if ended && !run.status.phase.is_final() {
-            self.status.started_at = self.status.started_at.map(|_| self.now);
-            self.status.phase_since = self.status.phase_since.map(|_| self.now);
+        // The end was decided: what is created from now on does not belong to this run.
+        if self.book.over || run.lost.is_some() || run.protected {
+            return Vec::new();
         }
-    }
-
-    /// Whether the outage has gone on for too long.
-    fn outage_is_over_limit(&self) -> bool {
-        self.status.first_unavailable_at.is_some_and(|since| self.is_too_long(since))
-    }
-
-    /// Whether more time has passed since then than `timeouts.hang` allows.
-    fn is_too_long(&self, since: Timestamp) -> bool {
-        outlook::is_over(since, self.snapshot.run.spec.timeouts.api_unavailable.duration(), self.now)
-    }
-
-    /// The run is over; a freeze that could not be removed then is removed when the target responds again.
-    fn after_the_end(&mut self) -> Option<Duration> {
-        let run = &self.snapshot.run;
-        // A change of timeouts, onTimeout or leftovers of a failed run restarts it.
-        if run.status.phase == Phase::Failed && run.status.observed_generation != run.generation {
-            self.status.started_at = Some(self.now);
-            self.status.first_unavailable_at = self.status.first_unavailable_at.map(|_| self.now);
-            self.status.completed_at = None;
-            self.status.debris.clear();
-            self.status.debris_count = 0;
-            return self.go(if self.status.inventory.taken { Phase::Freeze } else { Phase::Inventory });
-        }
-        match &self.snapshot.cluster {
-            Ok(cluster) if cluster.freeze.any() => {
-                self.step(self.remove_freeze(cluster), Reason::RunEnded);
-                Some(LATER)
+        let mut found = Vec::new();
+        if let Ok(cluster) = &self.snapshot.cluster {
+            found = found::found(self.settings, run, cluster, self.cloud());
+            // While OpenStack does not respond it is unknown what it keeps: then nothing is decided.
+            let is_known = !matches!(self.snapshot.cloud, Some(Err(_)));
+            if is_known || run.status.phase <= common::api::deorbit::Phase::Inventory {
+                self.records = inventory::merge(&self.records, &found);
+                inventory::disown(&mut self.records, &found, cluster);
             }
-            Ok(_) => None,
-            Err(_) if frozen_is_unknown(&self.status) => Some(SELDOM),
-            Err(_) => None,
         }
+        if let Some(cloud) = self.cloud() {
+            inventory::name_late(&mut self.records, &run.spec.cluster_name, cloud);
+            inventory::record_seen(&mut self.records, cloud);
+            inventory::prove(&mut self.book.proof, &self.records, cloud);
+            let cluster = self.snapshot.cluster.as_ref().ok();
+            self.unproven = inventory::unproven(&self.book.proof, &self.records, cluster, cloud);
+            if let Some(unread) = &self.unproven {
+                let why = unread.to_string();
+                self.find(Reason::LoginNotProven { why });
+            }
+        }
+        found
     }
+}
 
-    fn go(&mut self, phase: Phase) -> Option<Duration> {
-        self.status.phase = phase;
-        self.status.phase_since = Some(self.now);
-        Some(AT_ONCE)
+/// The cluster of a run, for a person.
+fn target(run: &Run) -> String {
+    match (&run.target, &run.spec.kubeconfig) {
+        (Some(target), _) => target.clone(),
+        (None, Some(kubeconfig)) => format!("Secret {}", kubeconfig.secret_ref.name),
+        (None, None) => "inCluster".to_owned(),
     }
 }
 

@@ -1,63 +1,63 @@
 //! The cluster's routes on its router, by the rules of routegc: a route whose next hop exists is never removed.
 
-use common::api::deorbit::Routes;
+use std::collections::BTreeSet;
+
+use common::api::deorbit::Routes as Asked;
 use common::api::period::Period;
 use common::api::routegc::Safety;
 use common::cloud::openstack::Cloud;
 use common::routes::plan::{History, RouteClass};
-use common::routes::{self, Decision, Policy, Route, Snapshot};
+use common::routes::snapshot::Node;
+use common::routes::{self, Decision, NodeSource, Policy, Route, Snapshot};
+use futures::FutureExt as _;
 use jiff::Timestamp;
 
-use crate::observe::snapshot::{self as seen, DoubtfulRoute};
+use crate::observe::snapshot::{Cluster, DoubtfulRoute, Routes};
 
 /// The rules for a cluster that is being deleted: no confirmation by a later reconciliation, and no limit for the number of routes.
-fn policy(asked: &Routes) -> Result<Policy, String> {
+fn policy(asked: &Asked) -> Result<Policy, String> {
     let safety = Safety {
         confirmations: 1,
         min_age: Period::seconds(0),
         max_removals: u32::MAX,
         max_percent: 100,
-        all_next_hops_are_ports: true,
         ..Safety::default()
     };
     Policy::new(&asked.pod_cidrs, None, &safety)
         .map_err(|error| format!("spec.resources.routes.podCIDRs: {error}"))
 }
 
-/// Routes into the pod networks that are not in use, as far as OpenStack shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unused {
-    /// Their next hop does not exist.
-    pub stale: Vec<Route>,
-    /// Their next hop is not found but may exist: they are never removed.
-    pub doubtful: Vec<DoubtfulRoute>,
+/// The Nodes of the cluster, as one more source of live addresses; None where they are not known. A next hop without a port is stale only
+/// if they are known: it may be a machine outside of OpenStack.
+fn nodes(cluster: Option<&Cluster>) -> Option<NodeSource> {
+    let node = |node: &crate::observe::snapshot::Node| Node {
+        name: node.name.clone(),
+        addresses: node.addresses.iter().copied().collect::<BTreeSet<_>>(),
+        server: node.server.as_ref().map(|(_, id)| id.clone()),
+        ..Node::default()
+    };
+    let nodes: Vec<Node> = cluster?.nodes.iter().map(node).collect();
+    Some(NodeSource::new(move || std::future::ready(Ok(nodes.clone())).boxed()))
 }
 
-/// Adds what is known of the router's routes, or why nothing is.
-pub async fn add_to(cloud: &Cloud, asked: &Routes, seen: &mut seen::Cloud) {
-    match unused(cloud, asked).await {
-        Ok(unused) => {
-            seen.routes = unused.stale;
-            seen.doubtful_routes = unused.doubtful;
-        }
-        Err(why) => seen.routes_unread = Some(why),
-    }
-}
-
-async fn judged(cloud: &Cloud, asked: &Routes) -> Result<(Policy, Snapshot, Decision), String> {
-    let policy = policy(asked)?;
-    let seen =
-        routes::observe(cloud, &policy, &asked.router_id, None).await.map_err(|error| error.to_string())?;
-    let decision = routes::plan(&policy, &seen, &History::default(), None, Timestamp::now());
-    Ok((policy, seen, decision))
-}
-
-/// Reads the router, and everything that could be a next hop.
+/// The router's routes into the pod networks, as far as they are known.
 ///
 /// # Errors
-/// What could not be read completely.
-pub async fn unused(cloud: &Cloud, asked: &Routes) -> Result<Unused, String> {
-    let (_, _, decision) = judged(cloud, asked).await?;
+/// The router cannot be read, or the pod networks in the spec are invalid.
+pub async fn read(cloud: &Cloud, asked: &Asked, cluster: Option<&Cluster>) -> Result<Routes, String> {
+    let policy = policy(asked)?;
+    let router = cloud.router(&asked.router_id).await.map_err(|error| error.to_string())?;
+    let is_ours = |route: &Route| {
+        route.destination.parse::<ipnet::IpNet>().is_ok_and(|net| policy.applies_to(&net.trunc()))
+    };
+    let all: Vec<Route> = router.routes.into_iter().map(Route::from).filter(is_ours).collect();
+    if all.is_empty() {
+        return Ok(Routes::default());
+    }
+    let decision = match judged(cloud, asked, &policy, nodes(cluster).as_ref()).await {
+        Ok((_, decision)) => decision,
+        Err(why) => return Ok(Routes { all, unread: Some(why), ..Routes::default() }),
+    };
     let doubtful = decision.classified.into_iter().filter_map(|one| match one.class {
         RouteClass::Unknown(_) | RouteClass::Covered(_) | RouteClass::Invalid(_) => {
             Some(DoubtfulRoute { why: one.class.why(), route: one.route })
@@ -65,16 +65,31 @@ pub async fn unused(cloud: &Cloud, asked: &Routes) -> Result<Unused, String> {
         RouteClass::Foreign | RouteClass::Valid(_) | RouteClass::Orphan(_) => None,
     });
     let doubtful = doubtful.collect();
-    Ok(Unused { stale: decision.removals.into_iter().map(|one| one.route).collect(), doubtful })
+    let stale = decision.removals.into_iter().map(|one| one.route).collect();
+    Ok(Routes { all, stale, doubtful, unread: None })
 }
 
-/// Removes those of `routes` that are still stale.
+async fn judged(
+    cloud: &Cloud,
+    asked: &Asked,
+    policy: &Policy,
+    nodes: Option<&NodeSource>,
+) -> Result<(Snapshot, Decision), String> {
+    let seen =
+        routes::observe(cloud, policy, &asked.router_id, nodes).await.map_err(|error| error.to_string())?;
+    let decision = routes::plan(policy, &seen, &History::default(), None, Timestamp::now());
+    Ok((seen, decision))
+}
+
+/// Removes those of `stale` that still have no live next hop.
 ///
 /// # Errors
 /// Why nothing was removed.
-pub async fn remove(cloud: &Cloud, asked: &Routes, routes: &[Route]) -> Result<(), String> {
-    let (policy, seen, Decision { mut removals, .. }) = judged(cloud, asked).await?;
-    removals.retain(|one| routes.contains(&one.route));
+pub async fn remove(cloud: &Cloud, asked: &Asked, stale: &[Route]) -> Result<(), String> {
+    // They were decided with the Nodes; the ports and servers are read again.
+    let policy = Policy { all_next_hops_are_ports: true, ..policy(asked)? };
+    let (seen, Decision { mut removals, .. }) = judged(cloud, asked, &policy, None).await?;
+    removals.retain(|one| stale.contains(&one.route));
     if removals.is_empty() {
         return Ok(());
     }

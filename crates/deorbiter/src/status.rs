@@ -16,11 +16,11 @@ pub fn render(run: &Run, decision: &Decision) -> String {
     let status = &decision.status;
     // Writing to a String cannot fail.
     let _ = writeln!(text, "phase      {}", status.phase);
-    let _ = writeln!(text, "remaining  {}", status.remaining);
+    let _ = writeln!(text, "remaining  {}", decision.tally.total);
     for (kind, count) in tally(&decision.records) {
         let _ = writeln!(text, "recorded   {count} of kind {kind}");
     }
-    if run.deleting {
+    if run.deleting.is_some() {
         let _ = writeln!(text, "being deleted");
     }
     for debris in status.debris.iter().take(SHOWN) {

@@ -83,6 +83,30 @@ fn every_field_and_every_state_of_a_binding_is_explained() {
 }
 
 #[test]
+fn the_page_has_the_table_of_the_phases() {
+    let page = page();
+    for row in deorbiter::plan::machine::TABLE {
+        let cells = [row.entry, row.work, row.exit, row.on_timeout].join(" | ");
+        let line = format!("| `{}` | {cells} |", row.phase);
+        assert!(page.contains(&line), "docs/deorbiter.md does not have the row: {line}");
+    }
+}
+
+#[test]
+fn every_condition_is_on_the_page() {
+    let conditions = read("crates/deorbiter/src/plan/conditions.rs");
+    let words = conditions.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '"');
+    let named: BTreeSet<&str> = words
+        .filter_map(|word| word.strip_prefix('"')?.strip_suffix('"'))
+        .filter(|word| word.len() > 1)
+        .collect();
+    assert!(named.len() > 20, "{named:?}");
+    for word in named {
+        assert!(page().contains(word), "docs/deorbiter.md does not name {word}");
+    }
+}
+
+#[test]
 fn what_cluster_api_is_told_is_on_the_page() {
     // Without line breaks: a sentence is found wherever its lines end.
     let page = page().split_whitespace().collect::<Vec<_>>().join(" ");

@@ -123,7 +123,7 @@ impl DeorbiterDemo {
                 screen.event(began.elapsed(), "deorbit", &line);
                 shown = line;
             }
-            if status.phase == Phase::Complete {
+            if status.phase == Phase::Succeeded {
                 let complete = status.conditions.iter().find(|condition| condition.kind == "Complete");
                 screen.because(&complete.context("the Deorbit has no condition Complete")?.message);
                 return Ok(());

@@ -5,7 +5,7 @@ use common::api::deorbit::Deorbit;
 use common::api::deorbit_binding::DeorbitBinding;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::admissionregistration::v1 as admission;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
@@ -13,7 +13,7 @@ use serde_json::json;
 /// A test of many objects leaves more than a thousand.
 const WIPED_AT_ONCE: usize = 16;
 
-/// Removes all that concerns deorbiter: its own objects, its freeze, claims, volumes, Pods, and Services with a load balancer.
+/// Removes all that concerns deorbiter: its own objects, its block, Nodes, claims, volumes, Pods, and Services with a load balancer.
 ///
 /// # Errors
 /// A kind cannot be listed.
@@ -24,6 +24,7 @@ pub async fn clear(client: &Client) -> Result<()> {
         ApiResource::erase::<admission::ValidatingAdmissionPolicyBinding>(&()),
         ApiResource::erase::<admission::ValidatingAdmissionPolicy>(&()),
         ApiResource::erase::<admission::ValidatingWebhookConfiguration>(&()),
+        ApiResource::erase::<Node>(&()),
         ApiResource::erase::<Pod>(&()),
         ApiResource::erase::<PersistentVolumeClaim>(&()),
         ApiResource::erase::<PersistentVolume>(&()),

@@ -1,9 +1,9 @@
 //! The objects of an environment's cluster that hold resources in OpenStack: volumes with their claims, and Services.
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Service};
 use kube::Resource;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -55,6 +55,20 @@ impl TestEnv {
         }))
         .await
         .map(drop)
+    }
+
+    /// A Node that is a server of OpenStack.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn node(&self, name: &str, server: &str, address: &str) -> Result<()> {
+        let nodes = Api::<Node>::all(self.client.clone());
+        let node =
+            json!({"metadata": {"name": name}, "spec": {"providerID": format!("openstack:///{server}")}});
+        nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(())
     }
 
     /// A Service of type LoadBalancer as the cloud controller manager leaves it, with a load balancer's ID.

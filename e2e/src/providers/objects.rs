@@ -124,7 +124,7 @@ impl Providers {
             "metadata": { "name": name },
             "spec": { "type": "NodePort", "selector": { "app": name }, "ports": [{ "port": 80 }] },
         });
-        // It is there first, for the controller looks once; and already, where the Ingress was refused by a freeze before.
+        // It is there first, for the controller looks once; and already, where the Ingress was refused by a block before.
         create(&self.services(namespace), &serde_json::from_value(service)?).await?;
         let class = ("kubernetes.io/ingress.class", "openstack");
         let annotations: BTreeMap<_, _> = annotations.iter().copied().chain([class]).collect();

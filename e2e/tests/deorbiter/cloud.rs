@@ -1,13 +1,11 @@
 //! With real Cinder, Octavia and Neutron: what is verified, what is left, what is deleted by its ID.
 
 use std::ops::Deref;
-use std::time::Duration;
 
-use common::api::deorbit::{Kind, Phase};
+use common::api::deorbit::Phase;
+use common::conditions::Status;
 use e2e::deorbiter::{Driver, TestEnv};
-use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Upstream};
-use e2e::openstack::{OpenStack, Part, Parts, Project, REGION, Release, Service};
-use futures::future::try_join_all;
+use e2e::openstack::{OpenStack, Part, Parts, Project, Release, Service};
 use k8s_openapi::api::core::v1 as core;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -107,13 +105,16 @@ async fn volumes_and_load_balancers_are_deleted_and_each_is_verified_by_its_id()
     let _octavia = Driver::octavia(env.client.clone(), &project);
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", spec(json!({}))).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let status = env.wait_for_complete("run").await.unwrap();
+    let verified = status.conditions.iter().find(|one| one.kind == "Verified").unwrap();
+    assert_eq!(verified.status, Status::True, "{status:#?}");
     assert!(!exists(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await);
     assert!(!exists(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await);
-    let recorded: Vec<_> =
-        status.inventory.records.iter().map(|one| (one.kind, one.id.clone().unwrap())).collect();
-    assert!(recorded.contains(&(Kind::Volume, volume)) && recorded.contains(&(Kind::LoadBalancer, lb)));
-    assert!(!env.is_frozen().await.unwrap());
+    let records = env.records("run").await.unwrap();
+    let is_recorded = |kind: &str, id: &str| records.iter().any(|one| one["kind"] == kind && one["id"] == id);
+    assert!(is_recorded("Volume", &volume) && is_recorded("LoadBalancer", &lb), "{records:#?}");
+    assert!(env.is_blocked().await.unwrap(), "as long as the Deorbit exists");
+    env.delete("run").await.unwrap();
     let metrics = deorbiter.metrics().await.unwrap();
     // D16: two things are read by their IDs, no list of a project is read.
     assert!(metrics.sum("cloud_api_requests_total", &[]).unwrap() > 0.0);
@@ -135,7 +136,7 @@ async fn leftovers_are_deleted_by_their_ids_and_nothing_else_is() {
     }
     env.service("web", &lb).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", spec(json!({"leftovers": "Delete", "timeouts": {"perObject": "1h"}}))).await.unwrap();
+    env.deorbit("run", spec(json!({"orphanPolicy": "Delete", "timeouts": {"total": "1h"}}))).await.unwrap();
     // The controllers release the objects in the cluster, and delete nothing in OpenStack.
     for name in ["snapped", "plain"] {
         release_volume(&env, name).await;
@@ -144,8 +145,8 @@ async fn leftovers_are_deleted_by_their_ids_and_nothing_else_is() {
     env.wait("all but one to be deleted", async || Ok(env.status("run").await?.remaining == 1))
         .await
         .unwrap();
-    env.set_timeouts("run", json!({"perObject": "1s"})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.set_timeouts("run", json!({"total": "1s"})).await.unwrap();
+    let status = env.wait_for_debris("run").await.unwrap();
     assert!(!exists(&project, Service::BlockStorage, &format!("/volumes/{plain}")).await);
     assert!(
         !exists(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await,
@@ -184,10 +185,12 @@ async fn a_volume_is_debris_while_cinder_has_it_although_its_persistent_volume_i
             None
         };
         let deorbiter = env.deorbiter().unwrap();
-        env.deorbit(&name, spec(json!({"timeouts": {"perObject": "1h"}}))).await.unwrap();
+        env.deorbit(&name, spec(json!({"clusterSurvives": true, "timeouts": {"total": "1h"}})))
+            .await
+            .unwrap();
         release_volume(&env, &name).await;
-        env.set_timeouts(&name, json!({"perObject": "1s"})).await.unwrap();
-        let status = env.wait_for_phase(&name, Phase::CompletedWithDebris).await.unwrap();
+        env.set_timeouts(&name, json!({"total": "1s"})).await.unwrap();
+        let status = env.wait_for_debris(&name).await.unwrap();
         assert_eq!(status.debris[0].id.as_deref(), Some(volume.as_str()));
         assert!(status.debris[0].reason.contains(state), "{status:#?}");
         if hung.is_none() {
@@ -196,6 +199,7 @@ async fn a_volume_is_debris_while_cinder_has_it_although_its_persistent_volume_i
         }
         drop(hung);
         project.gone(Service::BlockStorage, &path).await.unwrap();
+        env.delete(&name).await.unwrap();
         drop(deorbiter);
     }
 }
@@ -213,86 +217,22 @@ async fn d12_a_load_balancer_that_outlives_its_service_is_debris_and_a_shared_on
         "spec": {"type": "LoadBalancer", "loadBalancerClass": "metallb.io/metallb", "ports": [{"port": 80}]}});
     env.create_in::<core::Service>(foreign).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", spec(json!({"timeouts": {"perObject": "1h"}}))).await.unwrap();
-    env.wait_for_phase("run", Phase::Wait).await.unwrap();
+    env.deorbit("run", spec(json!({"timeouts": {"total": "1h"}}))).await.unwrap();
+    env.wait_for_phase("run", Phase::Deleting).await.unwrap();
     let services = Api::<core::Service>::namespaced(env.client.clone(), &env.namespace);
     tags(&project, &shared, &[neighbour]).await;
     for name in ["left", "shared"] {
         release_service(&env, name).await;
     }
     // Both Services are gone; the run waits for the load balancer that is left, and no longer for the shared one.
-    env.wait_for_phase("run", Phase::Verify).await.unwrap();
+    env.wait_for_phase("run", Phase::Verifying).await.unwrap();
     env.wait("one that remains", async || Ok(env.status("run").await?.remaining == 1)).await.unwrap();
-    env.set_timeouts("run", json!({"perObject": "1s"})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.set_timeouts("run", json!({"total": "1s"})).await.unwrap();
+    let status = env.wait_for_debris("run").await.unwrap();
     let debris: Vec<_> = status.debris.iter().map(|one| one.id.as_deref().unwrap()).collect();
     assert_eq!(debris, [left.as_str()], "{status:#?}");
     assert_eq!(services.get("metal").await.unwrap().metadata.deletion_timestamp, None);
     assert!(exists(&project, Service::LoadBalancer, &format!("/loadbalancers/{shared}")).await);
-    drop(deorbiter);
-}
-
-async fn proxy(cloud: &OpenStack, service: Service) -> FaultProxy {
-    let address = cloud.endpoints().address(service).unwrap();
-    FaultProxy::start(Upstream::neutron(address)).await.unwrap()
-}
-
-async fn log_in_to(env: &TestEnv, project: &Project, region: &str) {
-    let text = project.clouds_yaml().unwrap().replace(REGION, region);
-    env.secret("cloud", "clouds.yaml", &text).await.unwrap();
-}
-
-/// A list of thousands takes Cinder seconds; the proxy makes this one of forty as slow.
-#[tokio::test(flavor = "multi_thread")]
-async fn between_two_reconciliations_of_a_large_cluster_single_volumes_are_polled() {
-    let (env, cloud, project) = start().await;
-    let proxy = proxy(&cloud, Service::BlockStorage).await;
-    cloud.region("SlowCinder", &[("block-storage", proxy.url() + "/v3")]).await.unwrap();
-    log_in_to(&env, &project, "SlowCinder").await;
-    let origin = project.volume("origin", json!({})).await.unwrap();
-    let ids = cloud.copy_volume(&origin, 40).unwrap();
-    let claims = ids
-        .iter()
-        .enumerate()
-        .map(async |(number, id)| env.claim(&format!("data-{number}"), id, "Delete").await);
-    try_join_all(claims).await.unwrap();
-    proxy.rule(Matcher::any().path("*/volumes/detail"), Fault::DelayResponse(Duration::from_secs(3)));
-    let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", spec(json!({}))).await.unwrap();
-    env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    let requested = |path: &str| proxy.requests().iter().any(|request| request.path.ends_with(path));
-    let any_of = |ids: &[String]| ids.iter().any(|id| requested(&format!("/volumes/{id}")));
-    env.wait("a single volume to be polled", async || Ok(any_of(&ids))).await.unwrap();
-    assert!(!any_of(&[origin]), "a volume of no claim");
-    cloud.forget_volumes(&ids).unwrap();
-    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
-    assert_eq!(status.inventory.count, 40, "{status:#?}");
-    drop(deorbiter);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn between_two_slow_reconciliations_a_load_balancer_is_polled() {
-    let (env, cloud, project) = start().await;
-    let (neutron, octavia) =
-        (proxy(&cloud, Service::Network).await, proxy(&cloud, Service::LoadBalancer).await);
-    let services = [("network", neutron.url()), ("load-balancer", octavia.url())];
-    cloud.region("SlowNeutron", &services).await.unwrap();
-    log_in_to(&env, &project, "SlowNeutron").await;
-    let (lb, _) = balancer(&env, &project, "web").await;
-    env.service("web", &lb).await.unwrap();
-    neutron.rule(Matcher::any().path("*/security-groups"), Fault::DelayResponse(Duration::from_secs(3)));
-    let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", spec(json!({}))).await.unwrap();
-    env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    let requested = |proxy: &FaultProxy, path: &str| {
-        proxy.requests().iter().filter(|request| request.path.ends_with(path)).count()
-    };
-    // A reconciliation reads each of them once, and may have begun.
-    let between = || requested(&octavia, &lb) > requested(&neutron, "/security-groups") + 2;
-    env.wait("the load balancer alone to be polled", async || Ok(between())).await.unwrap();
-    let path = format!("/loadbalancers/{lb}?cascade=true");
-    project.api().delete(Service::LoadBalancer, &path).await.unwrap();
-    env.wait_for_phase("run", Phase::Complete).await.unwrap();
     drop(deorbiter);
 }
 
@@ -303,7 +243,7 @@ async fn d13_d8_a_wrong_region_and_revoked_credentials_are_reported_and_never_re
     env.claim("data", &volume, "Delete").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     let elsewhere = json!({"identityRef": {"name": "cloud", "region": "Elsewhere"}});
-    let timeouts = json!({"apiUnavailable": "1s", "hang": "1s"});
+    let timeouts = json!({"apiUnavailable": "1s", "total": "1s"});
     env.deorbit("region", spec(json!({"openstack": elsewhere, "timeouts": timeouts}))).await.unwrap();
     env.wait_for_refusal("region", "CloudReachable", "Elsewhere").await.unwrap();
     let (id, secret) = project.new_credential("revoked", json!({})).await.unwrap();
@@ -328,15 +268,18 @@ async fn d13_d8_a_wrong_region_and_revoked_credentials_are_reported_and_never_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sweep_deletes_by_the_cluster_s_name_and_nothing_of_other_clusters() {
+async fn resources_are_found_by_the_cluster_s_name_behind_the_proof_of_a_node_s_server_and_none_of_other_clusters()
+ {
     let (env, _cloud, project) = start().await;
+    let (server, address) = project.server("node-1").await.unwrap();
+    env.node("node-1", &server, &address).await.unwrap();
     let key = "cinder.csi.openstack.org/cluster";
     let lost = project.volume("pvc-lost", json!({ key: "prod" })).await.unwrap();
     let neighbour = project.volume("pvc-other", json!({ key: "prod_7" })).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    let swept = json!({"sweep": true, "leftovers": "Delete", "retained": "Delete"});
-    env.deorbit("run", spec(swept)).await.unwrap();
-    env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let asked = json!({"discoverByClusterName": true, "orphanPolicy": "Delete", "retainedVolumes": "Delete"});
+    env.deorbit("run", spec(asked)).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
     assert!(!exists(&project, Service::BlockStorage, &format!("/volumes/{lost}")).await);
     assert!(exists(&project, Service::BlockStorage, &format!("/volumes/{neighbour}")).await);
     drop(deorbiter);
@@ -357,7 +300,7 @@ async fn stale_routes_are_removed_at_the_end_and_others_stay() {
     let routes = json!({"routes": {"routerID": project.router, "podCIDRs": ["10.244.0.0/16"]}});
     let spec = spec(json!({"resources": routes}));
     env.deorbit("run", spec.clone()).await.unwrap();
-    env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
     let left = async |expected: &[(&str, &str)]| {
         let mut left: Vec<_> =
             expected.iter().map(|(to, via)| ((*to).to_owned(), (*via).to_owned())).collect();
@@ -371,10 +314,50 @@ async fn stale_routes_are_removed_at_the_end_and_others_stay() {
     let doubtful = ("10.244.3.0/24", "10.7.2.3");
     project.add_routes(&[doubtful, ("10.244.2.0/24", "10.7.1.2")]).await.unwrap();
     env.deorbit("again", spec).await.unwrap();
-    let status = env.wait_for_phase("again", Phase::CompletedWithDebris).await.unwrap();
+    let status = env.wait_for_debris("again").await.unwrap();
     left(&[live, foreign, doubtful]).await;
     let [debris] = status.debris.as_slice() else { panic!("{status:#?}") };
     assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Route", "10.244.3.0/24 via 10.7.2.3"));
     assert!(debris.reason.contains(&port) && debris.reason.contains("10.7.2.0/24"), "{debris:?}");
+    drop(deorbiter);
+}
+
+/// S2: the Node names a server that this project does not have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_for_another_project_is_not_proven_and_holds_the_run_before_the_first_delete() {
+    let (env, cloud, project) = start().await;
+    let (server, address) = project.server("node-1").await.unwrap();
+    env.node("node-1", &server, &address).await.unwrap();
+    let volume = project.volume("pvc-1", json!({})).await.unwrap();
+    env.claim("data", &volume, "Delete").await.unwrap();
+    let other = cloud.project("other").await.unwrap();
+    env.cloud(&other).await.unwrap();
+    let _cinder = Driver::cinder(env.client.clone(), &project);
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", spec(json!({"timeouts": {"total": "1s"}}))).await.unwrap();
+    env.wait_for_refusal("run", "CloudReachable", "has none of the servers of 1 Nodes").await.unwrap();
+    env.wait_for_reconciliations(&deorbiter, 2).await.unwrap();
+    assert_eq!(env.status("run").await.unwrap().phase, Phase::Pending);
+    let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
+    assert_eq!(claims.get("data").await.unwrap().metadata.deletion_timestamp, None);
+    env.cloud(&project).await.unwrap();
+    env.set_timeouts("run", json!({"total": "1h"})).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
+    drop(deorbiter);
+}
+
+/// S10
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_to_the_nodes_are_removed_at_the_end_although_the_nodes_live() {
+    let (env, _cloud, project) = start().await;
+    let (server, address) = project.server("node-1").await.unwrap();
+    env.node("node-1", &server, &address).await.unwrap();
+    let foreign = ("192.0.2.0/24", "10.7.1.9");
+    project.add_routes(&[("10.244.1.0/24", &address), foreign]).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    let routes = json!({"routes": {"routerID": project.router, "podCIDRs": ["10.244.0.0/16"]}});
+    env.deorbit("run", spec(json!({"resources": routes}))).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
+    assert_eq!(project.routes().await.unwrap(), [(foreign.0.to_owned(), foreign.1.to_owned())]);
     drop(deorbiter);
 }

@@ -1,6 +1,6 @@
-//! Without OpenStack: the kind, the freeze, unreachable clusters, many objects.
+//! Without OpenStack: the kind, the block, unreachable clusters, many objects.
 
-use common::api::deorbit::{Choice, Deorbit, DeorbitStatus, Phase};
+use common::api::deorbit::{Choice, Deorbit, DeorbitStatus, Phase, Trigger};
 use common::conditions::Status;
 use e2e::deorbiter::{TestEnv, kubeconfig};
 use e2e::program::Program;
@@ -19,16 +19,19 @@ async fn the_kind_refuses_contradictory_specs() {
         (json!({"inCluster": true}), "exactly one of kubeconfig and inCluster"),
         (json!({"kubeconfig": null}), "exactly one of kubeconfig and inCluster"),
         (
-            json!({"sweep": true, "openstack": {"identityRef": {"name": "cloud"}}}),
-            "sweep needs a clusterName",
+            json!({"discoverByClusterName": true, "openstack": {"identityRef": {"name": "cloud"}}}),
+            "discoverByClusterName needs a clusterName",
         ),
         (
-            json!({"sweep": true, "clusterName": "kubernetes", "openstack": {"identityRef": {"name": "cloud"}}}),
-            "sweep needs a clusterName",
+            json!({"discoverByClusterName": true, "clusterName": "kubernetes", "openstack": {"identityRef": {"name": "cloud"}}}),
+            "discoverByClusterName needs a clusterName",
         ),
-        (json!({"sweep": true, "clusterName": "prod"}), "sweep needs openstack"),
-        (json!({"leftovers": "Delete"}), "leftovers: Delete needs openstack"),
-        (json!({"timeouts": {"hang": "soon"}}), "spec.timeouts.hang"),
+        (
+            json!({"discoverByClusterName": true, "clusterName": "prod"}),
+            "discoverByClusterName needs openstack",
+        ),
+        (json!({"orphanPolicy": "Delete"}), "orphanPolicy: Delete needs openstack"),
+        (json!({"timeouts": {"total": "soon"}}), "spec.timeouts.total"),
     ] {
         let error = env.deorbit("no", spec.clone()).await.unwrap_err().to_string();
         assert!(error.contains(why), "{spec}: {error}");
@@ -39,9 +42,12 @@ async fn the_kind_refuses_contradictory_specs() {
         let patch = Patch::Merge(json!({ "spec": spec }));
         env.deorbits().patch("yes", &PatchParams::default(), &patch).await
     };
-    let refused = change(json!({"retained": "Delete"})).await.unwrap_err().to_string();
-    assert!(refused.contains("make another Deorbit"), "{refused}");
-    change(json!({"timeouts": {"hang": "1h"}, "onTimeout": "Block"})).await.unwrap();
+    let refused = change(json!({"retainedVolumes": "Delete"})).await.unwrap_err().to_string();
+    assert!(refused.contains("create another Deorbit"), "{refused}");
+    let changes = json!({"timeouts": {"total": "1h"}, "onTimeout": "Block", "clusterSurvives": true, "ttlSecondsAfterFinished": 60});
+    change(changes).await.unwrap();
+    let refused = change(json!({"dryRun": true})).await.unwrap_err().to_string();
+    assert!(refused.contains("dryRun can be switched off, not on"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,10 +55,15 @@ async fn d2_a_cluster_without_snapshots_is_no_obstacle_and_the_end_is_waited_for
     let env = TestEnv::start().await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("empty", json!({})).await.unwrap();
-    let status = env.wait_for_phase("empty", Phase::Complete).await.unwrap();
+    let status = env.wait_for_complete("empty").await.unwrap();
     let complete = status.conditions.iter().find(|one| one.kind == "Complete").unwrap();
     assert_eq!((complete.status, complete.reason.as_str()), (Status::True, "Complete"));
-    assert!(!env.is_frozen().await.unwrap());
+    assert!(env.is_blocked().await.unwrap(), "as long as the Deorbit exists");
+    assert_eq!((status.trigger, status.target.as_str()), (Trigger::Manual, "Secret target"));
+    env.delete("empty").await.unwrap();
+    env.deorbit("survives", json!({"clusterSurvives": true, "ttlSecondsAfterFinished": 1})).await.unwrap();
+    env.wait("its expiry", async || Ok(env.deorbits().get_opt("survives").await?.is_none())).await.unwrap();
+    assert!(!env.is_blocked().await.unwrap());
     drop(deorbiter);
 }
 
@@ -62,8 +73,8 @@ async fn d1_claims_of_other_drivers_stay_whatever_their_class_says() {
     env.claim_of("nfs", "nfs.csi.k8s.io", "server/share", "Delete").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
-    assert_eq!(status.inventory.count, 0);
+    env.wait_for_complete("run").await.unwrap();
+    assert!(env.records("run").await.unwrap().is_empty());
     let claim = claims(&env).get("nfs").await.unwrap();
     assert_eq!(claim.metadata.deletion_timestamp, None);
     drop(deorbiter);
@@ -75,8 +86,10 @@ async fn d3_a_retained_volume_stays_bound_and_is_not_waited_for() {
     env.claim("data", "0d5c9f3e-0000-4000-8000-000000000003", "Retain").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
-    assert!(status.inventory.records[0].kept.as_deref().unwrap().contains("Retain"), "{status:?}");
+    let status = env.wait_for_complete("run").await.unwrap();
+    let records = env.records("run").await.unwrap();
+    assert!(records[0]["kept"].as_str().unwrap().contains("Retain"), "{records:?}");
+    assert_eq!(status.kept, 1);
     assert_eq!(claims(&env).get("data").await.unwrap().metadata.deletion_timestamp, None);
     drop(deorbiter);
 }
@@ -93,13 +106,13 @@ async fn d4_pods_that_hold_claims_are_deleted_and_others_are_not() {
     env.create_in::<Pod>(pod("holds", held)).await.unwrap();
     env.create_in::<Pod>(pod("other", json!([]))).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", json!({"timeouts": {"perObject": "1h"}})).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"total": "1h"}})).await.unwrap();
     env.wait("the claim to be deleted", async || Ok(claims(&env).get_opt("data").await?.is_none()))
         .await
         .unwrap();
     // No controller deletes the PersistentVolume here: it is debris.
-    env.set_timeouts("run", json!({"perObject": "1s"})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.set_timeouts("run", json!({"total": "1s"})).await.unwrap();
+    let status = env.wait_for_debris("run").await.unwrap();
     assert_eq!(status.debris_count, 1);
     assert!(status.debris[0].reason.contains("still there"), "{status:?}");
     let pods = Api::<Pod>::namespaced(env.client.clone(), &env.namespace);
@@ -108,11 +121,11 @@ async fn d4_pods_that_hold_claims_are_deleted_and_others_are_not() {
     drop(deorbiter);
 }
 
-async fn frozen_by(env: &TestEnv, freeze: &str) {
+async fn blocked_by(env: &TestEnv, form: &str) {
     env.claim("data", "0d5c9f3e-0000-4000-8000-000000000005", "Delete").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", json!({ "freeze": freeze })).await.unwrap();
-    env.wait_for_phase("run", Phase::Wait).await.unwrap();
+    env.deorbit("run", json!({ "creationBlock": form })).await.unwrap();
+    env.wait_for_phase("run", Phase::Deleting).await.unwrap();
     let service = |name: &str, kind: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}});
     // The API server gets its own policies by a watch: it takes a moment.
     env.wait("new claims to be refused", async || {
@@ -130,12 +143,12 @@ async fn frozen_by(env: &TestEnv, freeze: &str) {
         services.patch("plain", &PatchParams::default(), &grow).await.is_err(),
         "it becomes a load balancer"
     );
-    // Aborting the run unfreezes the cluster.
+    // Aborting the run lifts the block.
     env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
     env.wait("the end of the Deorbit", async || Ok(env.deorbits().get_opt("run").await?.is_none()))
         .await
         .unwrap();
-    assert!(!env.is_frozen().await.unwrap());
+    assert!(!env.is_blocked().await.unwrap());
     env.wait("claims to be possible", async || Ok(env.pending("after", None).await.is_ok())).await.unwrap();
     drop(deorbiter);
 }
@@ -143,13 +156,13 @@ async fn frozen_by(env: &TestEnv, freeze: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_a_policy_refuses_new_claims_and_load_balancers_until_the_run_is_aborted() {
     let env = TestEnv::start().await.unwrap();
-    frozen_by(&env, "Policy").await;
+    blocked_by(&env, "Policy").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_a_webhook_refuses_new_claims_and_load_balancers_until_the_run_is_aborted() {
     let env = TestEnv::start().await.unwrap();
-    frozen_by(&env, "Webhook").await;
+    blocked_by(&env, "Webhook").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,7 +175,7 @@ async fn d6_a_pending_claim_is_deleted_too() {
     env.pending("waits", None).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
-    env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
     assert!(claims(&env).get_opt("waits").await.unwrap().is_none());
     classes.delete("cinder", &DeleteParams::default()).await.unwrap();
     drop(deorbiter);
@@ -188,7 +201,7 @@ async fn d7_d8_an_unreachable_cluster_delays_no_other_and_is_given_up_after_the_
     let lost = json!({"kubeconfig": {"secretRef": {"name": "no-such-secret"}}, "timeouts": {"apiUnavailable": "1s"}});
     env.deorbit("lost", lost).await.unwrap();
     env.deorbit("here", json!({})).await.unwrap();
-    let here = env.wait_for_phase("here", Phase::Complete).await.unwrap();
+    let here = env.wait_for_complete("here").await.unwrap();
     assert_eq!(
         env.status("away-0").await.unwrap().phase,
         Phase::Inventory,
@@ -196,10 +209,10 @@ async fn d7_d8_an_unreachable_cluster_delays_no_other_and_is_given_up_after_the_
     );
     for name in ["away-0", "away-4"] {
         env.set_timeouts(name, json!({"apiUnavailable": "5s"})).await.unwrap();
-        let status = env.wait_for_phase(name, Phase::CompletedWithDebris).await.unwrap();
+        let status = env.wait_for_debris(name).await.unwrap();
         assert_eq!(status.debris[0].kind, "Cluster", "{status:?}");
-        let waited = status.completed_at.unwrap().duration_since(status.first_unavailable_at.unwrap());
-        assert!(waited.as_secs() >= 5, "{waited}");
+        let complete = status.conditions.iter().find(|one| one.kind == "Complete").unwrap();
+        assert_eq!(complete.reason, "CompletedWithDebris");
     }
     // A missing Secret is not an outage: the cluster may exist.
     env.wait_for_refusal("lost", "TargetReachable", "no-such-secret").await.unwrap();
@@ -235,14 +248,17 @@ async fn d9_d15_a_failure_is_counted_and_reported_as_a_warning() {
     .unwrap();
     env.secret("target", "value", &text).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", json!({"timeouts": {"perObject": "5s"}})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"total": "8s"}})).await.unwrap();
+    let status = env.wait_for_debris("run").await.unwrap();
     assert!(status.debris[0].reason.contains("forbidden"), "{status:?}");
     let metrics = deorbiter.metrics().await.unwrap();
     let failures = metrics
         .sum("deorbiter_operation_failures_total", &[("method", "DeleteObject"), ("reason", "Forbidden")]);
     assert!(failures.unwrap() >= 1.0);
-    assert_eq!(metrics.sum("deorbiter_runs_total", &[("result", "CompletedWithDebris")]), Some(1.0));
+    assert_eq!(
+        metrics.sum("deorbiter_runs_total", &[("result", "CompletedWithDebris"), ("trigger", "Manual")]),
+        Some(1.0)
+    );
     let events = Api::<k8s_openapi::api::events::v1::Event>::namespaced(env.client.clone(), &env.namespace);
     let events = events.list(&ListParams::default()).await.unwrap().items;
     let reported = |event: &k8s_openapi::api::events::v1::Event| {
@@ -260,12 +276,12 @@ async fn d11_without_credentials_load_balancers_get_the_grace_period() {
     env.service("web", "0d5c9f3e-0000-4000-8000-00000000000b").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({"timeouts": {"loadBalancerGrace": "6s"}})).await.unwrap();
-    env.wait_for_phase("run", Phase::Wait).await.unwrap();
+    env.wait_for_phase("run", Phase::Deleting).await.unwrap();
     let services = Api::<Service>::namespaced(env.client.clone(), &env.namespace);
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     services.patch("web", &PatchParams::default(), &free).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
-    let took = status.completed_at.unwrap().duration_since(status.started_at.unwrap());
+    let status = env.wait_for_complete("run").await.unwrap();
+    let took = status.completion_time.unwrap().duration_since(status.start_time.unwrap());
     assert!(took.as_secs() >= 6, "{took}");
     drop(deorbiter);
 }
@@ -281,12 +297,12 @@ async fn a_service_whose_type_changed_is_recorded_while_its_load_balancer_is_del
     services.patch("web", &PatchParams::default(), &change).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({"timeouts": {"loadBalancerGrace": "1s"}})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    assert_eq!(status.inventory.records[0].id.as_deref(), Some(ID), "{status:?}");
-    // The freeze allows the removal of the finalizer.
+    let status = env.wait_for_phase("run", Phase::Deleting).await.unwrap();
+    assert_eq!(env.records("run").await.unwrap()[0]["id"], ID, "{status:?}");
+    // The block allows the removal of the finalizer.
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     services.patch("web", &PatchParams::default(), &free).await.unwrap();
-    env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
     assert!(services.get_opt("web").await.unwrap().is_none());
     drop(deorbiter);
 }
@@ -310,9 +326,10 @@ async fn d17_the_status_shows_progress_and_nothing_is_written_while_nothing_chan
     env.claim("data", "0d5c9f3e-0000-4000-8000-000000000011", "Delete").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    assert_eq!((status.inventory.count, status.remaining), (1, 1));
-    assert_eq!(status.inventory.records[0].id.as_deref(), Some("0d5c9f3e-0000-4000-8000-000000000011"));
+    let status = env.wait_for_phase("run", Phase::Deleting).await.unwrap();
+    let records = env.records("run").await.unwrap();
+    assert_eq!((records.len(), status.remaining), (1, 1));
+    assert_eq!(records[0]["id"], "0d5c9f3e-0000-4000-8000-000000000011");
     // The claim is deleted; its PersistentVolume stays, and nothing else changes.
     env.wait("the claim to go", async || Ok(claims(&env).get_opt("data").await?.is_none())).await.unwrap();
     let settled = reconciles(&deorbiter).await;
@@ -320,7 +337,7 @@ async fn d17_the_status_shows_progress_and_nothing_is_written_while_nothing_chan
     let before = (resource_version(&env, "run").await, reconciles(&deorbiter).await);
     env.wait("three reconciles", async || Ok(reconciles(&deorbiter).await >= before.1 + 3.0)).await.unwrap();
     assert_eq!(resource_version(&env, "run").await, before.0);
-    assert!(deorbiter.get("/statusz").await.unwrap().1.contains("phase      Wait"));
+    assert!(deorbiter.get("/statusz").await.unwrap().1.contains("phase      Deleting"));
     drop(deorbiter);
 }
 
@@ -343,7 +360,7 @@ async fn a_protected_deorbit_does_nothing_and_a_kept_claim_stays() {
     .unwrap();
     assert_eq!(env.status("run").await.unwrap().phase, Phase::Pending);
     env.deorbits().patch("run", &PatchParams::default(), &protect(None)).await.unwrap();
-    env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
     assert_eq!(claims(&env).get("data").await.unwrap().metadata.deletion_timestamp, None);
     drop(deorbiter);
 }
@@ -359,14 +376,14 @@ async fn a_status_stays_small_with_many_objects() {
     }
     env.claim("last", "0d5c9f3e-0000-4000-9000-999999999999", "Delete").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", json!({"timeouts": {"perObject": "10s"}})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"total": "60s"}})).await.unwrap();
+    let status = env.wait_for_debris("run").await.unwrap();
     let all = i64::try_from(MANY).unwrap() + 1;
-    assert_eq!((status.inventory.count, status.debris_count), (all, all));
+    assert_eq!(status.debris_count, all);
     let size = serde_json::to_vec(&status).unwrap().len();
     assert!(size < 200_000, "{size} bytes");
     let maps = Api::<ConfigMap>::namespaced(env.client.clone(), &env.namespace);
-    let map = maps.get(&status.inventory.config_maps[0]).await.unwrap();
+    let map = maps.get(&status.records).await.unwrap();
     let owner = &map.metadata.owner_references.unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Deorbit", "run"));
     assert!(map.data.unwrap()["records.json"].contains("0d5c9f3e-0000-4000-9000-000000000123"));
@@ -401,8 +418,16 @@ async fn the_dry_run_of_the_command_line_lists_what_a_real_run_deletes() {
     env.wait("the plan", async || Ok(holds(&env.status("dry").await?, "Planned"))).await.unwrap();
     let status = env.status("dry").await.unwrap();
     assert!(!status.phase.is_final() && !holds(&status, "Complete"), "{status:#?}");
-    assert_eq!((status.remaining, status.inventory.count), (1, 2));
+    assert_eq!((status.phase, status.remaining, status.kept), (Phase::Planned, 1, 1));
+    assert_eq!(env.records("dry").await.unwrap().len(), 2);
     assert_eq!(claims(&env).get("data").await.unwrap().metadata.deletion_timestamp, None);
-    let _: Deorbit = env.deorbits().get("dry").await.unwrap();
+    let runs = deorbiter.metrics().await.unwrap().sum("deorbiter_runs_total", &[]);
+    assert_eq!(runs, Some(0.0), "it is no run");
+    // Switched off, the same object deletes what it planned.
+    let off = Patch::Merge(json!({"spec": {"dryRun": false}}));
+    let _: Deorbit = env.deorbits().patch("dry", &PatchParams::default(), &off).await.unwrap();
+    env.wait("the claim to be deleted", async || Ok(claims(&env).get_opt("data").await?.is_none()))
+        .await
+        .unwrap();
     drop(deorbiter);
 }

@@ -6,7 +6,7 @@ use common::api::deorbit::Phase;
 use e2e::deorbiter::{Driver, TestEnv, kubeconfig};
 use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Reply, Upstream};
 use http::{Method, StatusCode};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
@@ -43,7 +43,7 @@ async fn d10_the_refused_object_is_reported_and_the_others_are_deleted() {
     proxy.rule(two, Fault::Reject(Reply::status(StatusCode::FORBIDDEN)));
     let _drivers = Driver::pretended(env.client.clone());
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", json!({"timeouts": {"perObject": "1h"}})).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"total": "1h"}})).await.unwrap();
     let claims = Api::<PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
     env.wait("the other two claims to be gone", async || {
         let left = claims.list(&ListParams::default()).await?.items;
@@ -51,8 +51,8 @@ async fn d10_the_refused_object_is_reported_and_the_others_are_deleted() {
     })
     .await
     .unwrap();
-    env.set_timeouts("run", json!({"perObject": "1s"})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.set_timeouts("run", json!({"total": "1s"})).await.unwrap();
+    let status = env.wait_for_debris("run").await.unwrap();
     let left: Vec<_> = status.debris.iter().map(|one| (one.name.as_str(), one.id.clone())).collect();
     assert_eq!(left, [("two", Some(id(1)))], "{status:#?}");
     let events = events(&env).await;
@@ -108,7 +108,7 @@ async fn d14_deleting_an_object_that_is_gone_is_no_failure() {
     let _drivers = Driver::pretended(env.client.clone());
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let status = env.wait_for_complete("run").await.unwrap();
     assert_eq!((proxy.applied(rule), status.debris_count), (2, 0));
     let failed = deorbiter.metrics().await.unwrap().sum("deorbiter_operation_failures_total", &[]);
     assert_eq!(failed.unwrap_or_default(), 0.0);
@@ -121,7 +121,7 @@ async fn a_finished_deorbit_can_be_deleted_when_its_cluster_is_gone() {
     let env = TestEnv::start().await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
-    env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
     // As Cluster API does when the Cluster is deleted.
     let secrets = Api::<Secret>::namespaced(env.client.clone(), &env.namespace);
     secrets.delete("target", &DeleteParams::default()).await.unwrap();
@@ -131,13 +131,13 @@ async fn a_finished_deorbit_can_be_deleted_when_its_cluster_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deorbit_with_a_freeze_in_an_unreachable_cluster_is_deleted_after_the_outage_timeout() {
+async fn a_deorbit_with_a_block_in_an_unreachable_cluster_is_deleted_after_the_outage_timeout() {
     let env = TestEnv::start().await.unwrap();
     env.claim("data", &id(5), "Delete").await.unwrap();
     let proxy = behind_a_proxy(&env).await;
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1h"}})).await.unwrap();
-    env.wait_for_phase("run", Phase::Wait).await.unwrap();
+    env.wait_for_phase("run", Phase::Deleting).await.unwrap();
     proxy.refuse_all(true);
     env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
     env.set_timeouts("run", json!({"apiUnavailable": "5s"})).await.unwrap();
@@ -153,17 +153,17 @@ async fn another_cluster_under_the_same_name_is_not_touched() {
     let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
     let other = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "kube-system", "uid": "another", "resourceVersion": "1" } });
     let deorbiter = env.deorbiter().unwrap();
-    // Nothing is deleted before the freeze, and this prevents the freeze.
-    let freeze = Matcher::any().method(Method::POST).path("/apis/admissionregistration.k8s.io/v1/*");
-    let frozen = proxy.rule(freeze, Fault::Reject(Reply::unavailable()));
+    // Nothing is deleted before the block, and this prevents the block.
+    let block = Matcher::any().method(Method::POST).path("/apis/admissionregistration.k8s.io/v1/*");
+    let blocked = proxy.rule(block, Fault::Reject(Reply::unavailable()));
     env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1h"}})).await.unwrap();
-    env.wait_for_phase("run", Phase::Freeze).await.unwrap();
+    env.wait_for_phase("run", Phase::Inventory).await.unwrap();
     let other = Reply::status(StatusCode::OK).body(other.to_string());
     proxy.rule(identity, Fault::Reject(other));
-    proxy.remove(frozen);
+    proxy.remove(blocked);
     env.wait_for_refusal("run", "TargetReachable", "another cluster responds").await.unwrap();
     env.wait_for_reconciliations(&deorbiter, 2).await.unwrap();
-    assert_eq!(env.status("run").await.unwrap().phase, Phase::Freeze, "a refusal never releases");
+    assert_eq!(env.status("run").await.unwrap().phase, Phase::Inventory, "a refusal never releases");
     let claims = Api::<k8s_openapi::api::core::v1::PersistentVolumeClaim>::namespaced(
         env.client.clone(),
         &env.namespace,
@@ -178,22 +178,25 @@ async fn missing_records_are_reported_and_nothing_is_done_without_them() {
     env.claim("data", &id(7), "Delete").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
-    env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    // Like the status of a large cluster whose ConfigMap was deleted.
-    let lost = json!({"status": {"inventory": {"records": [], "configMaps": ["deorbit-gone-0"]}}});
+    env.wait_for_phase("run", Phase::Deleting).await.unwrap();
+    let maps = Api::<ConfigMap>::namespaced(env.client.clone(), &env.namespace);
+    let map = env.status("run").await.unwrap().records;
+    maps.delete(&map, &DeleteParams::default()).await.unwrap();
     env.wait("a Warning", async || {
-        let patch = Patch::Merge(&lost);
-        env.deorbits().patch_status("run", &PatchParams::default(), &patch).await?;
         let events = events(&env).await;
         Ok(events.iter().any(|(type_, note)| {
-            type_ == "Warning" && note.contains("deorbit-gone-0 cannot be read; restore it")
+            type_ == "Warning" && note.contains(&format!("{map} cannot be read; restore it"))
         }))
     })
     .await
     .unwrap();
+    // S9: the limits apply to a run without records.
+    env.set_timeouts("run", json!({"total": "1s"})).await.unwrap();
+    let status = env.wait_for_debris("run").await.unwrap();
+    assert_eq!(status.debris[0].kind, "Records", "{status:#?}");
     env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
     env.wait("its end", async || Ok(env.deorbits().get_opt("run").await?.is_none())).await.unwrap();
-    assert!(!env.is_frozen().await.unwrap());
+    assert!(!env.is_blocked().await.unwrap());
     drop(deorbiter);
 }
 
@@ -205,7 +208,7 @@ async fn a_kubeconfig_of_the_management_cluster_is_refused_and_nothing_is_delete
     env.service("web", &id(9)).await.unwrap();
     let launch = env.launch().unwrap().env("KUBECONFIG", env.control_plane.kubeconfig());
     let deorbiter = launch.start().unwrap();
-    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1s", "hang": "1s"}})).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1s", "total": "1s"}})).await.unwrap();
     let why = "the cluster that deorbiter runs in";
     env.wait_for_refusal("run", "TargetReachable", why).await.unwrap();
     env.wait_for_reconciliations(&deorbiter, 2).await.unwrap();
@@ -223,7 +226,7 @@ async fn a_kubeconfig_of_the_management_cluster_is_refused_and_nothing_is_delete
     let _drivers = Driver::pretended(env.client.clone());
     let own = json!({"kubeconfig": null, "inCluster": true, "timeouts": {"loadBalancerGrace": "1s"}});
     env.deorbit("own", own).await.unwrap();
-    env.wait_for_phase("own", Phase::Complete).await.unwrap();
+    env.wait_for_complete("own").await.unwrap();
     assert!(claims.get_opt("data").await.unwrap().is_none());
     drop(deorbiter);
 }

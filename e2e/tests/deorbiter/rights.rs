@@ -1,9 +1,8 @@
 //! deorbiter's rights in a cluster that it cleans up: in a run with every kind of object, the API server refuses nothing, and each right in
-//! docs/deorbiter.md is used. Once with each version of VolumeSnapshots, and with each form of the freeze.
+//! docs/deorbiter.md is used. Once with each form of the block.
 
 use std::collections::BTreeSet;
 
-use common::api::deorbit::{Kind, Phase};
 use e2e::deorbiter::{Driver, TestEnv, kubeconfig};
 use e2e::fault_proxy::{FaultProxy, Upstream};
 use e2e::kustomize::manifests;
@@ -97,7 +96,8 @@ async fn the_documented_rights_are_sufficient_and_each_is_used() {
     env.secret("target", "value", &kubeconfig(&proxy.url(), None, &[]).unwrap()).await.unwrap();
     let _drivers = Driver::pretended(env.client.clone());
     let deorbiter = env.deorbiter().unwrap();
-    for (version, freeze) in [("v1", "Policy"), ("v1beta1", "Webhook")] {
+    for (run, form) in [("first", "Policy"), ("second", "Webhook")] {
+        let version = "v1";
         define(&env, version).await;
         env.claim("data", "0d5c9f3e-0000-4000-8000-0000000005bb", "Retain").await.unwrap();
         snapshot(&env, version, "data").await;
@@ -116,17 +116,16 @@ async fn the_documented_rights_are_sufficient_and_each_is_used() {
                 "persistentVolumeReclaimPolicy": "Retain",
                 "csi": { "driver": "cinder.csi.openstack.org", "volumeHandle": "0d5c9f3e-0000-4000-8000-0000000005dd" } } });
         env.create::<PersistentVolume>(spare).await.unwrap();
-        let name = format!("run-{version}");
-        let spec = json!({ "retained": "Delete", "freeze": freeze, "clusterName": "prod",
+        let name = format!("run-{run}");
+        let spec = json!({ "retainedVolumes": "Delete", "creationBlock": form, "clusterSurvives": true, "clusterName": "prod",
             "resources": { "ingresses": "Delete" }, "timeouts": { "loadBalancerGrace": "1s" } });
         env.deorbit(&name, spec).await.unwrap();
-        let status = env.wait_for_phase(&name, Phase::Complete).await.unwrap();
-        let snapshots = status.inventory.records.iter().filter(|one| one.kind == Kind::Snapshot);
-        assert!(snapshots.count() >= 1, "{version}: {status:#?}");
-        assert!(status.inventory.cluster.is_some(), "the cluster is known again");
+        env.wait_for_complete(&name).await.unwrap();
+        let records = env.records(&name).await.unwrap();
+        assert!(records.iter().any(|one| one["kind"] == "Snapshot"), "{records:#?}");
         let claims = Api::<PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
         assert!(claims.get_opt("data").await.unwrap().is_none());
-        env.thawed().await.unwrap();
+        env.unblocked().await.unwrap();
         undefine(&env).await;
     }
     drop(deorbiter);

@@ -13,7 +13,7 @@ use e2e::openstack::{OpenStack, Parts, Project, REGION, Release, Service};
 use e2e::sweep::{Case, Harm, Kind, Slice, Victim};
 use http::Method;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{Api, DeleteParams};
+use kube::api::Api;
 use serde_json::json;
 
 /// `make test` takes one fault in so many.
@@ -123,9 +123,7 @@ impl Stage {
             ended = keep_running(&victim, &launch, &case) => ended?,
         }
         victim.kill()?;
-        self.env.deorbits().delete(name, &DeleteParams::default()).await?;
         armed.happened()?;
-        self.env.thawed().await?;
         let counts =
             self.proxies.iter().flat_map(|(service, proxy)| Kind::count(*service, &proxy.requests()));
         Ok(counts.collect())
@@ -134,7 +132,7 @@ impl Stage {
     /// Checks for forbidden states until the run is over, then the end.
     async fn check(&self, name: &str, volume: &String) -> Result<()> {
         let spec = json!({ "openstack": { "identityRef": { "name": "cloud" } }, "clusterName": "prod",
-            "leftovers": "Delete", "timeouts": { "apiUnavailable": "5m" } });
+            "orphanPolicy": "Delete", "timeouts": { "apiUnavailable": "5m" } });
         self.env.deorbit(name, spec).await?;
         let mut changes = Changes::of(self.env.deorbits());
         let end = tokio::time::Instant::now() + e2e::wait::TIMEOUT;
@@ -142,8 +140,11 @@ impl Stage {
             let deleted = deletes(self.proxy(Service::BlockStorage));
             let status = self.env.status(name).await?;
             if deleted.contains(volume) {
-                let recorded = status.inventory.records.iter().any(|one| one.id.as_ref() == Some(volume));
-                ensure!(recorded, "deleted without its ID on record: {status:#?}");
+                let records = self.env.records(name).await?;
+                ensure!(
+                    records.iter().any(|one| one["id"] == volume.as_str()),
+                    "deleted without its ID on record: {status:#?}"
+                );
             }
             if status.phase.is_final() {
                 break status;
@@ -151,10 +152,10 @@ impl Stage {
             ensure!(tokio::time::Instant::now() < end, "it does not end: {status:#?}");
             changes.next().await;
         };
-        ensure!(status.phase == Phase::Complete && status.debris_count == 0, "{status:#?}");
+        ensure!(status.phase == Phase::Succeeded && status.debris_count == 0, "{status:#?}");
         let path = format!("/volumes/{volume}");
         ensure!(self.project.api().find(Service::BlockStorage, &path).await?.is_none(), "it is not gone");
-        ensure!(!self.env.is_frozen().await?, "a freeze is left");
+        ensure!(self.env.is_blocked().await?, "the block stays as long as the Deorbit exists");
         self.nothing_else_was_deleted(volume)?;
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.env.client.clone(), &self.env.namespace);
         let kept = claims.get("kept").await?;
@@ -162,7 +163,7 @@ impl Stage {
         let volumes = Api::<PersistentVolume>::all(self.env.client.clone());
         let kept = volumes.get(&format!("{}-kept", self.env.namespace)).await?;
         ensure!(kept.metadata.deletion_timestamp.is_none(), "a kept volume was deleted in the cluster");
-        Ok(())
+        self.env.delete(name).await
     }
 
     fn nothing_else_was_deleted(&self, volume: &str) -> Result<()> {

@@ -19,7 +19,7 @@ pub fn binding() -> Value {
     let mut spec = example("kluster-binding.yaml")["spec"].clone();
     spec["template"]["spec"] = json!({
         "kubeconfig": { "secretRef": { "name": "{.metadata.name}-kubeconfig" } },
-        // An aborted run without a kubeconfig gives up its freeze after this time.
+        // The deletion of a run without a kubeconfig waits for its block so long.
         "timeouts": { "loadBalancerGrace": "0s", "apiUnavailable": "20s" },
     });
     spec
@@ -57,12 +57,18 @@ async fn a_kluster_is_released_when_its_deorbit_is_complete() {
     assert!(deorbit.name_any().starts_with("prod-") && deorbit.owner_references().is_empty());
     assert_eq!(deorbit.spec.kubeconfig.as_ref().unwrap().secret_ref.name, "prod-kubeconfig");
 
+    // S9: a Deorbit with the label of the Kluster that no binding created releases nothing.
+    let recorded =
+        env.klusters().get("prod").await.unwrap().annotations()["deorbiter.perimeter.dev/deorbit-uid"]
+            .clone();
+    assert_eq!(Some(recorded), deorbit.uid());
+
     // When the Kluster is protected again, the Deorbit is aborted; without protection another one is created.
     env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "yes" } } })).await;
     wait("it is aborted", || async { env.deorbits().await.is_empty() }).await;
     env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: null } } })).await;
     env.kubeconfig_secret("prod-kubeconfig").await;
-    let done = env.wait_for_phase(Phase::Complete).await;
+    let done = env.wait_for_phase(Phase::Succeeded).await;
     assert_eq!(done.name_any(), deorbit.name_any());
     assert_ne!(done.uid(), deorbit.uid());
     wait("its finalizer is off", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
@@ -220,7 +226,7 @@ async fn an_object_whose_deorbit_is_refused_is_held_until_it_changes() {
     }
     assert_eq!(tries().await, before, "a refused creation is not repeated");
     env.patch_kluster("prod", note("prod".into())).await;
-    env.wait_for_phase(Phase::Complete).await;
+    env.wait_for_phase(Phase::Succeeded).await;
     wait("its finalizer is off", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
 }
 
@@ -266,7 +272,7 @@ async fn an_object_whose_deorbit_is_forbidden_is_held_until_that_is_lifted() {
     wait("it is held", || async { env.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
     assert!(env.deorbits().await.is_empty());
     bindings.delete("not-today", &DeleteParams::default()).await.unwrap();
-    env.wait_for_phase(Phase::Complete).await;
+    env.wait_for_phase(Phase::Succeeded).await;
     wait("its finalizer is off", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
     drop(deorbiter);
 }

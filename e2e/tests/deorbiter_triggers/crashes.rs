@@ -46,7 +46,7 @@ async fn run(env: &TestEnv, name: &str, case: Case<()>) -> Result<u64> {
     let mut runs = env.deorbits().await;
     runs.retain(|one| one.metadata.name.as_ref().is_some_and(|run| run.starts_with(&format!("{name}-"))));
     let phases: Vec<Phase> = runs.into_iter().map(|one| one.status.unwrap_or_default().phase).collect();
-    ensure!(phases == [Phase::Complete], "one Deorbit, complete before the release: {phases:?}");
+    ensure!(phases == [Phase::Succeeded], "one Deorbit, complete before the release: {phases:?}");
     armed.happened()?;
     Ok(env.api_proxy.counter().count() - before)
 }

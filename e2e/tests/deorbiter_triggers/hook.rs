@@ -191,7 +191,7 @@ async fn a_cluster_waits_until_its_deorbit_is_complete() {
     );
 
     env.kubeconfig_secret("prod-kubeconfig").await;
-    env.wait_for_phase(Phase::Complete).await;
+    env.wait_for_phase(Phase::Succeeded).await;
     let response = caller.before_cluster_delete(&cluster).await;
     assert!(response["status"] == "Success" && response["retryAfterSeconds"] == 0, "{response}");
     let metrics = deorbiter.metrics().await.unwrap();

@@ -9,8 +9,11 @@ const BINDING_ERRORS: &str =
 const BINDING_SUCCESSES: &str =
     "controller_runtime_reconcile_total{controller=\"deorbitbinding\",result=\"success\"}";
 const LEADER: &str = "leader_election_master_status{name=\"deorbiter\"}";
-const REMAINING: &str = "deorbiter_remaining{exported_namespace=\"team\",name=\"prod\"}";
-const WAIT: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Wait\"}";
+const REMAINING: &str = "deorbiter_remaining{exported_namespace=\"team\",name=\"prod\",kind=\"Volume\"}";
+const OVERDUE: &str = "deorbiter_overdue{exported_namespace=\"team\",name=\"prod\"}";
+const UNAVAILABLE: &str =
+    "deorbiter_unavailable{exported_namespace=\"team\",name=\"prod\",server=\"target\"}";
+const DELETING: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Deleting\"}";
 const FAILED: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Failed\"}";
 const DEBRIS: &str = "deorbiter_debris{exported_namespace=\"team\",name=\"prod\",kind=\"Volume\"}";
 const REFUSED_ACCESS: &str =
@@ -28,7 +31,7 @@ const HEALTHY: [Series; 12] = [
     (BINDING_ERRORS, "0x300"),
     (BINDING_SUCCESSES, "0+1x300"),
     (REMAINING, "300-1x300"),
-    (WAIT, "1x300"),
+    (DELETING, "1x300"),
     (FAILED, "0x300"),
     (HELD, "0x300"),
     (READY, "1x300"),
@@ -57,7 +60,7 @@ fn cases() -> Vec<Case> {
         ("a reconciliation fails now and then", vec![(ERRORS, "0+1x300")], vec![("140m", vec![])]),
         (
             "a run failed",
-            vec![(FAILED, "1x300"), (WAIT, "0x300"), (REMAINING, "3x300")],
+            vec![(FAILED, "1x300"), (DELETING, "0x300"), (REMAINING, "3x300")],
             vec![("2m", vec!["DeorbiterRunFailed"])],
         ),
         (
@@ -65,6 +68,12 @@ fn cases() -> Vec<Case> {
             vec![(REMAINING, "3x300")],
             vec![("14m", vec![]), ("30m", vec!["DeorbiterRunStuck"])],
         ),
+        (
+            "the target does not respond: long before the default of apiUnavailable is over",
+            vec![(UNAVAILABLE, "1x300")],
+            vec![("2m", vec![]), ("4m", vec!["DeorbiterServerUnavailable"])],
+        ),
+        ("a resource takes too long", vec![(OVERDUE, "1x300")], vec![("1m", vec!["DeorbiterOverdue"])]),
         ("nothing is left to go", vec![(REMAINING, "0x300")], vec![("145m", vec![])]),
         (
             "the target cluster refuses access",

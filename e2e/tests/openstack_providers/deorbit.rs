@@ -1,10 +1,11 @@
 //! deorbiter with the real providers, while they run and when they stop during a run.
 
 use common::api::deorbit::{Deorbit, DeorbitStatus, Kind, Phase};
+use deorbiter::record::Recorded;
 use e2e::openstack::{Part, Service};
 use e2e::program::Program;
 use e2e::providers::{DELETE, Provider, RETAIN};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
 use kube::{Api, CustomResourceExt};
@@ -30,14 +31,17 @@ pub async fn deorbiter(env: &TestEnv) -> Program {
     program.args(arguments).start().unwrap()
 }
 
-/// A Deorbit of this cluster, which has the name of its project.
-pub async fn deorbit(env: &TestEnv, name: &str, leftovers: &str, timeout: &str) {
-    deorbit_as(env, name, json!({ "leftovers": leftovers, "timeouts": { "perObject": timeout } })).await;
+/// A Deorbit of this cluster, which has the name of its project, with limits for one object and for the run.
+pub async fn deorbit(env: &TestEnv, name: &str, policy: &str, (object, total): (&str, &str)) {
+    let timeouts = json!({ "perObject": object, "total": total });
+    deorbit_as(env, name, json!({ "orphanPolicy": policy, "timeouts": timeouts })).await;
 }
 
 /// The same, with this in its spec.
 pub async fn deorbit_as(env: &TestEnv, name: &str, mut spec: Value) {
     spec["inCluster"] = true.into();
+    // The cluster is used again after the run.
+    spec["clusterSurvives"] = true.into();
     spec["openstack"] = json!({ "identityRef": { "name": "cloud" } });
     spec["clusterName"] = env.name.as_str().into();
     let run = json!({
@@ -58,6 +62,13 @@ async fn status(env: &TestEnv, name: &str) -> DeorbitStatus {
 pub async fn end(env: &TestEnv, name: &str) -> DeorbitStatus {
     until("the end of the Deorbit", async || status(env, name).await.phase.is_final()).await;
     status(env, name).await
+}
+
+/// The records of a Deorbit.
+pub async fn records(env: &TestEnv, status: &DeorbitStatus) -> Vec<Recorded> {
+    let maps: Api<ConfigMap> = Api::namespaced(env.control_plane.client(), "default");
+    let data = maps.get(&status.records).await.unwrap().data.unwrap();
+    serde_json::from_str(&data["records.json"]).unwrap()
 }
 
 /// The project's resources of a kind.
@@ -83,11 +94,11 @@ async fn with_running_drivers_nothing_is_left() {
     env.providers.address("default", "web").await.unwrap();
 
     let _deorbiter = deorbiter(&env).await;
-    deorbit(&env, "run", "Delete", "10m").await;
+    deorbit(&env, "run", "Delete", ("10m", "30m")).await;
     let status = end(&env, "run").await;
     assert_eq!(status.debris_count, 0, "{status:#?}");
     assert!(
-        status.inventory.records.iter().any(|record| {
+        records(&env, &status).await.iter().any(|record| {
             record.kind == Kind::Volume && record.id.as_deref() == Some(data.handle.as_str())
         })
     );
@@ -96,7 +107,8 @@ async fn with_running_drivers_nothing_is_left() {
     assert_eq!(volumes.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), [&keep.handle]);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(env.control_plane.client(), "default");
     assert_eq!(claims.get("keep").await.unwrap().metadata.deletion_timestamp, None);
-    let record = status.inventory.records.iter().find(|one| one.id.as_ref() == Some(&keep.handle)).unwrap();
+    let records = records(&env, &status).await;
+    let record = records.iter().find(|one| one.id.as_ref() == Some(&keep.handle)).unwrap();
     assert_eq!(record.kept.as_deref(), Some("its reclaim policy is Retain"));
     assert_eq!(left(&env, Service::BlockStorage, "/snapshots", "snapshots").await, [] as [Value; 0]);
     assert_eq!(left(&env, Service::Network, "/floatingips", "floatingips").await, [] as [Value; 0]);
@@ -126,7 +138,7 @@ async fn what_drivers_leave_that_stop_during_a_run_is_deleted_or_debris() {
     // Cinder accepts requests and does nothing; then the drivers stop.
     let hung = env.cloud.pause(Part::CinderVolume).unwrap();
     let _deorbiter = deorbiter(&env).await;
-    deorbit(&env, "run", "Delete", "60s").await;
+    deorbit(&env, "run", "Delete", ("60s", "10m")).await;
     until("a volume that is being deleted", async || {
         volumes().await.iter().any(|volume| volume["status"] == "deleting")
     })
@@ -140,19 +152,19 @@ async fn what_drivers_leave_that_stop_during_a_run_is_deleted_or_debris() {
         assert!(named, "{volume} is left and not in {status:#?}");
     }
 
-    // Drivers that never ran: nothing is deleted by the cluster. With `leftovers: Delete` the volume is deleted by its ID, and otherwise it is
+    // Drivers that never ran: nothing is deleted by the cluster. With `orphanPolicy: Delete` the volume is deleted by its ID, and otherwise it is
     // debris with its state.
     let volume = env.project.volume("pvc-by-hand", json!({})).await.unwrap();
     by_hand(&env, "by-hand", &volume).await;
-    deorbit(&env, "stopped", "Delete", "60s").await;
+    deorbit(&env, "stopped", "Delete", ("60s", "10m")).await;
     let stopped = end(&env, "stopped").await;
-    assert_eq!((stopped.phase, stopped.debris_count), (Phase::Complete, 0), "{stopped:#?}");
+    assert_eq!((stopped.phase, stopped.debris_count), (Phase::Succeeded, 0), "{stopped:#?}");
     env.project.gone(Service::BlockStorage, &format!("/volumes/{volume}")).await.unwrap();
 
     let volume = env.project.volume("pvc-stuck", json!({})).await.unwrap();
     by_hand(&env, "stuck", &volume).await;
     env.cloud.reset_volume(&volume, "error_deleting").await.unwrap();
-    deorbit(&env, "stuck", "Report", "30m").await;
+    deorbit(&env, "stuck", "Report", ("30m", "30s")).await;
     let stuck = end(&env, "stuck").await;
     let named: Vec<_> = stuck.debris.iter().map(|one| (one.id.as_deref(), one.reason.as_str())).collect();
     assert_eq!(named.len(), 1, "{stuck:#?}");
@@ -173,7 +185,7 @@ async fn by_hand(env: &TestEnv, name: &str, volume: &str) {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     volumes.create(&PostParams::default(), &serde_json::from_value(held).unwrap()).await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client, "default");
-    // The API server notices the end of the last freeze after a moment.
+    // The API server notices the end of the last block after a moment.
     let asked: PersistentVolumeClaim = serde_json::from_value(asked).unwrap();
     until("a claim", async || claims.create(&PostParams::default(), &asked).await.is_ok()).await;
     let phase = async || claims.get(name).await.unwrap().status.unwrap_or_default().phase;

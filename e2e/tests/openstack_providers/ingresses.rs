@@ -7,7 +7,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::deorbit::{deorbit_as, deorbiter, end, left};
+use super::deorbit::{deorbit_as, deorbiter, end, left, records};
 use super::{TestEnv, until, workers};
 
 const KEEP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
@@ -35,7 +35,7 @@ async fn groups(env: &TestEnv) -> Vec<Value> {
 async fn made(env: &TestEnv, names: [&str; 2]) -> [String; 2] {
     let [plain, keeps] = names;
     let outside = ("octavia.ingress.kubernetes.io/internal", "false");
-    // The API server notices the end of the last freeze after a moment.
+    // The API server notices the end of the last block after a moment.
     until("an Ingress", async || env.providers.ingress("default", plain, &[outside]).await.is_ok()).await;
     env.providers.ingress("default", keeps, &[outside, (KEEP, "true")]).await.unwrap();
     let addresses = [
@@ -70,11 +70,12 @@ async fn ingresses_are_deleted_by_their_controller_and_by_id_when_it_has_stopped
     let neighbour = env.project.load_balancer("kube_ingress_other_default_shop", "").await.unwrap();
 
     let _deorbiter = deorbiter(&env).await;
-    let spec = json!({ "resources": { "ingresses": "Delete" }, "leftovers": "Delete" });
+    let spec = json!({ "resources": { "ingresses": "Delete" }, "orphanPolicy": "Delete" });
     deorbit_as(&env, "alive", spec).await;
     let alive = end(&env, "alive").await;
-    assert_eq!((alive.phase, alive.debris_count), (Phase::Complete, 0), "{alive:#?}");
-    let recorded = |kind: Kind| alive.inventory.records.iter().filter(|one| one.kind == kind).count();
+    assert_eq!((alive.phase, alive.debris_count), (Phase::Succeeded, 0), "{alive:#?}");
+    let records = records(&env, &alive).await;
+    let recorded = |kind: Kind| records.iter().filter(|one| one.kind == kind).count();
     let all = [Kind::LoadBalancer, Kind::FloatingIP, Kind::SecurityGroup].map(recorded);
     assert_eq!(all, [2, 2, 2], "{alive:#?}");
     assert_eq!(field(&balancers(&env).await, "id"), [neighbour.as_str()]);
@@ -85,8 +86,8 @@ async fn ingresses_are_deleted_by_their_controller_and_by_id_when_it_has_stopped
 
     let [_, kept_too] = made(&env, ["news", "wiki"]).await;
     env.providers.kill(Provider::IngressController).unwrap();
-    let spec = json!({ "resources": { "ingresses": "Delete" }, "leftovers": "Delete",
-        "timeouts": { "perObject": "90s", "loadBalancerGrace": "3s" } });
+    let spec = json!({ "resources": { "ingresses": "Delete" }, "orphanPolicy": "Delete",
+        "timeouts": { "perObject": "90s", "total": "4m", "loadBalancerGrace": "3s" } });
     deorbit_as(&env, "stopped", spec).await;
     let stopped = end(&env, "stopped").await;
     assert_eq!(field(&balancers(&env).await, "id"), [neighbour.as_str()], "{stopped:#?}");
@@ -99,7 +100,7 @@ async fn ingresses_are_deleted_by_their_controller_and_by_id_when_it_has_stopped
     existing.sort_unstable();
     assert_eq!(existing, both, "{stopped:#?}");
     // Its groups are on the Nodes' ports, which deorbiter does not change.
-    assert_eq!(stopped.phase, Phase::CompletedWithDebris, "{stopped:#?}");
+    assert_eq!(stopped.phase, Phase::Succeeded, "{stopped:#?}");
     let named: Vec<_> = stopped.debris.iter().map(|one| one.kind.as_str()).collect();
     assert_eq!(named, ["SecurityGroup", "SecurityGroup"], "{stopped:#?}");
 }

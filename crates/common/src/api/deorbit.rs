@@ -1,6 +1,6 @@
-//! `Deorbit`, group `deorbiter.perimeter.dev`: one clean-up of one cluster, from the inventory to the proof.
+//! `Deorbit`, group `deorbiter.perimeter.dev`: one clean-up of one cluster, from the inventory to the verification.
 //!
-//! The doc comments are what `kubectl explain deorbit` says.
+//! The doc comments are the text of `kubectl explain deorbit`.
 
 // Each printer column has a name, a type and a path of its own; clippy takes them for one attribute said twice.
 #![allow(clippy::duplicated_attributes)]
@@ -15,20 +15,21 @@ pub mod resources;
 pub mod status;
 
 pub use resources::{Choice, Resources, Routes};
-pub use status::{Debris, DeorbitStatus, Inventory, Kind, Phase, Recorded};
+pub use status::{Debris, DeorbitStatus, Kind, Phase, Trigger};
 
 /// Group of the kind.
 pub const GROUP: &str = "deorbiter.perimeter.dev";
-/// Finalizer: while it stands, a freeze of this Deorbit may be in the target cluster.
-pub const FINALIZER: &str = "deorbiter.perimeter.dev/freeze";
-/// Annotation, `"true"`: nothing is deleted while it stands on the Deorbit.
+/// Finalizer: while a Deorbit has it, its block of new objects may be in the target cluster.
+pub const FINALIZER: &str = "deorbiter.perimeter.dev/creation-block";
+/// Annotation, `"true"`: nothing is deleted while the Deorbit has it.
 pub const PROTECT: &str = "deorbiter.perimeter.dev/protect";
-/// Annotation, `"true"`: this object of the target cluster, and what it holds in the cloud, is left alone.
+/// Annotation, `"true"`: this object of the target cluster, and what it holds in the cloud, is kept.
 pub const KEEP: &str = "deorbiter.perimeter.dev/keep";
 
-/// One clean-up of one cluster before it dies: deletes what the cluster made in OpenStack, and proves that it is gone.
-/// Create it while the cluster's API server, cloud controller manager and Cinder CSI driver still run; wait for its
-/// condition Complete; then delete the cluster. Deleting the Deorbit aborts the run and lifts its freeze.
+/// One clean-up of one cluster before it is deleted: deletes the resources that the cluster created in OpenStack, and verifies that
+/// they are gone. Create it while the cluster's API server, cloud controller manager and Cinder CSI driver still run; wait for its
+/// condition Complete; then delete the cluster. New objects stay blocked in the cluster as long as the Deorbit exists; deleting it
+/// lifts the block, and aborts a run.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "deorbiter.perimeter.dev",
@@ -38,35 +39,82 @@ pub const KEEP: &str = "deorbiter.perimeter.dev/keep";
     status = "DeorbitStatus",
     derive = "PartialEq",
     category = "perimeter",
-    doc = "One clean-up of one cluster before it dies: deletes what the cluster made in OpenStack, and proves that it is gone. Deleting it aborts the run and lifts its freeze.",
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Remaining", type_ = "integer", json_path = ".status.remaining"),
-    printcolumn(name = "Debris", type_ = "integer", json_path = ".status.debrisCount"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    shortname = "deo",
+    doc = "One clean-up of one cluster before it is deleted: deletes the resources that the cluster created in OpenStack, and verifies that they are gone. New objects stay blocked in the cluster as long as the Deorbit exists; deleting it lifts the block, and aborts a run.",
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "The phase of the run."
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        description = "What the run waits for, or how it ended."
+    ),
+    printcolumn(
+        name = "Target",
+        type_ = "string",
+        json_path = ".status.target",
+        description = "The cluster that is cleaned up."
+    ),
+    printcolumn(
+        name = "Trigger",
+        type_ = "string",
+        json_path = ".status.trigger",
+        description = "What created the Deorbit: a user, a binding or Cluster API."
+    ),
+    printcolumn(
+        name = "Remaining",
+        type_ = "integer",
+        json_path = ".status.remaining",
+        description = "Resources that are to be deleted and still exist."
+    ),
+    printcolumn(
+        name = "Kept",
+        type_ = "integer",
+        json_path = ".status.kept",
+        description = "Resources that are kept on purpose."
+    ),
+    printcolumn(
+        name = "Debris",
+        type_ = "integer",
+        json_path = ".status.debrisCount",
+        description = "Resources that were left at the end."
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Age of this object."
+    ),
     printcolumn(
         name = "Message",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Complete\")].message",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        description = "Details of the reason.",
         priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.kubeconfig) != self.inCluster").message("exactly one of kubeconfig and inCluster: true must be given"))]
-#[x_kube(validation = Rule::new("!self.sweep || (self.clusterName != '' && self.clusterName != 'kubernetes')").message("sweep needs a clusterName, and not the default name \"kubernetes\", which other clusters of the project may have too"))]
-#[x_kube(validation = Rule::new("!self.sweep || has(self.openstack)").message("sweep needs openstack"))]
-#[x_kube(validation = Rule::new("self.leftovers == 'Report' || has(self.openstack)").message("leftovers: Delete needs openstack"))]
+#[x_kube(validation = Rule::new("!self.discoverByClusterName || (self.clusterName != '' && self.clusterName != 'kubernetes')").message("discoverByClusterName needs a clusterName, and not the default name \"kubernetes\", which other clusters of the project may have too"))]
+#[x_kube(validation = Rule::new("!self.discoverByClusterName || has(self.openstack)").message("discoverByClusterName needs openstack"))]
+#[x_kube(validation = Rule::new("self.orphanPolicy == 'Report' || has(self.openstack)").message("orphanPolicy: Delete needs openstack"))]
 #[x_kube(validation = Rule::new("!has(self.resources.routes) || has(self.openstack)").message("resources.routes needs openstack"))]
-#[x_kube(validation = Rule::new("has(self.kubeconfig) == has(oldSelf.kubeconfig) && (!has(self.kubeconfig) || self.kubeconfig == oldSelf.kubeconfig) && self.inCluster == oldSelf.inCluster").message("the target cluster cannot be changed: make another Deorbit"))]
-#[x_kube(validation = Rule::new("has(self.openstack) == has(oldSelf.openstack) && (!has(self.openstack) || self.openstack == oldSelf.openstack) && self.clusterName == oldSelf.clusterName").message("openstack and clusterName cannot be changed: make another Deorbit"))]
-#[x_kube(validation = Rule::new("self.resources == oldSelf.resources && self.retained == oldSelf.retained && self.freeze == oldSelf.freeze && self.podEviction == oldSelf.podEviction && self.sweep == oldSelf.sweep && self.dryRun == oldSelf.dryRun").message("what is deleted and how cannot be changed: only timeouts, onTimeout and leftovers can; make another Deorbit"))]
+#[x_kube(validation = Rule::new("has(self.kubeconfig) == has(oldSelf.kubeconfig) && (!has(self.kubeconfig) || self.kubeconfig == oldSelf.kubeconfig) && self.inCluster == oldSelf.inCluster").message("the target cluster cannot be changed: create another Deorbit"))]
+#[x_kube(validation = Rule::new("has(self.openstack) == has(oldSelf.openstack) && (!has(self.openstack) || self.openstack == oldSelf.openstack) && self.clusterName == oldSelf.clusterName").message("openstack and clusterName cannot be changed: create another Deorbit"))]
+#[x_kube(validation = Rule::new("self.resources == oldSelf.resources && self.retainedVolumes == oldSelf.retainedVolumes && self.creationBlock == oldSelf.creationBlock && self.podDeletion == oldSelf.podDeletion && self.discoverByClusterName == oldSelf.discoverByClusterName").message("what is deleted and how cannot be changed: only timeouts, onTimeout, orphanPolicy, clusterSurvives, ttlSecondsAfterFinished and dryRun can; create another Deorbit"))]
+#[x_kube(validation = Rule::new("!self.dryRun || oldSelf.dryRun").message("dryRun can be switched off, not on: a run that deletes cannot become a dry run"))]
 pub struct DeorbitSpec {
     /// Kubeconfig of the target cluster. Exactly one of kubeconfig and inCluster is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<Kubeconfig>,
-    /// The target is the cluster that the deorbiter itself runs in.
+    /// The target is the cluster that deorbiter itself runs in.
     #[serde(default)]
     pub in_cluster: bool,
-    /// Credentials of the target cluster's OpenStack project. Without them nothing can be proven: load balancers are given
+    /// Credentials of the target cluster's OpenStack project. Without them nothing is verified in OpenStack: load balancers get
     /// timeouts.loadBalancerGrace instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub openstack: Option<OpenStack>,
@@ -80,30 +128,39 @@ pub struct DeorbitSpec {
     /// Handling of volumes and snapshots whose reclaim or deletion policy is Retain: Keep leaves them, their claims and
     /// their data alone; Delete sets the policy to Delete before it deletes them.
     #[serde(default)]
-    pub retained: Retained,
-    /// How new PersistentVolumeClaims, VolumeSnapshots and Services of type LoadBalancer are kept from being created
-    /// meanwhile: Policy (a ValidatingAdmissionPolicy, or a webhook where the cluster has none), Webhook (one that refuses
-    /// by being unreachable), or None. It is lifted at the end, however the end comes.
+    pub retained_volumes: RetainedVolumes,
+    /// How new PersistentVolumeClaims, VolumeSnapshots and Services of type LoadBalancer are blocked in the target cluster: Policy
+    /// (a ValidatingAdmissionPolicy, or a webhook where the cluster has none), Webhook (one that refuses by being unreachable), or
+    /// None. The block stays as long as the Deorbit exists, unless clusterSurvives is true.
     #[serde(default)]
-    pub freeze: Freeze,
-    /// Whether pods that hold claims which shall go are deleted: a claim in use is not removed.
+    pub creation_block: CreationBlock,
+    /// Whether pods that use claims which are to be deleted are deleted: a claim in use is not removed.
     #[serde(default)]
-    pub pod_eviction: PodEviction,
-    /// How long is waited for what.
+    pub pod_deletion: PodDeletion,
+    /// Time limits.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// Result of a run that reaches a timeout: Release (phase CompletedWithDebris, the cluster may be deleted, the
-    /// debris is listed) or Block (phase Failed).
+    /// Result of a run that reaches a timeout with resources left: Release (phase Succeeded, the cluster may be deleted, status.debris
+    /// lists what is left) or Block (phase Failed).
     #[serde(default)]
     pub on_timeout: OnTimeout,
-    /// Handling of recorded objects that are still in OpenStack when the cluster's own controllers have finished or
-    /// have stopped: Report lists them, Delete deletes them by the recorded ID.
+    /// Handling of recorded resources that are still in OpenStack when the cluster's own controllers have finished, have stopped or
+    /// take longer than timeouts.perObject: Report lists them, Delete deletes them by their recorded ID.
     #[serde(default)]
-    pub leftovers: Leftovers,
-    /// Also find objects by clusterName that no object of the cluster names any more, and treat them as leftovers.
+    pub orphan_policy: OrphanPolicy,
+    /// Also find resources by clusterName that no object of the cluster names any more, and handle them by orphanPolicy. Volumes
+    /// and snapshots are deleted only with retainedVolumes: Delete, since the policy Retain may have kept them.
     #[serde(default)]
-    pub sweep: bool,
-    /// Only take the inventory, and say what would be deleted.
+    pub discover_by_cluster_name: bool,
+    /// The cluster is not deleted afterwards: the block of new objects is lifted at the end of the run.
+    #[serde(default)]
+    pub cluster_survives: bool,
+    /// Deletes the Deorbit so many seconds after its end, as that of a Job. One that a binding or Cluster API created stays at least
+    /// five minutes, and one that failed for them stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 31536000))]
+    pub ttl_seconds_after_finished: Option<i64>,
+    /// Only take the inventory, and report what would be deleted: phase Planned. Set it to false to delete exactly that.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -126,29 +183,29 @@ pub struct OpenStack {
 
 /// Handling of volumes and snapshots whose policy is Retain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Retained {
+pub enum RetainedVolumes {
     /// They stay.
     #[default]
     Keep,
-    /// They go.
+    /// They are deleted.
     Delete,
 }
 
-/// How creation is stopped.
+/// How new objects are blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Freeze {
+pub enum CreationBlock {
     /// A ValidatingAdmissionPolicy; where the cluster has no such kind, as Webhook.
     #[default]
     Policy,
-    /// A ValidatingWebhookConfiguration with an address that never answers.
+    /// A ValidatingWebhookConfiguration with an address that never responds.
     Webhook,
-    /// Not at all.
+    /// They are not blocked.
     None,
 }
 
 /// Whether pods are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum PodEviction {
+pub enum PodDeletion {
     /// They are deleted.
     #[default]
     Delete,
@@ -156,19 +213,19 @@ pub enum PodEviction {
     None,
 }
 
-/// Result of a run that reaches a timeout.
+/// Result of a run that reaches a timeout with resources left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnTimeout {
-    /// CompletedWithDebris.
+    /// Phase Succeeded, with the list of what is left.
     #[default]
     Release,
-    /// Failed.
+    /// Phase Failed.
     Block,
 }
 
-/// Handling of a recorded object that is still in OpenStack.
+/// Handling of a recorded resource that is still in OpenStack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Leftovers {
+pub enum OrphanPolicy {
     /// It is listed.
     #[default]
     Report,
@@ -176,27 +233,28 @@ pub enum Leftovers {
     Delete,
 }
 
-/// How long is waited for what. Durations are written as 24h, 10m, 1h30m, 90s.
+/// Time limits. Durations are written as 24h, 10m, 1h30m, 90s.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Timeouts {
-    /// The whole run, from the first delete. 24h
-    pub hang: Period,
-    /// Since when the target's API server or OpenStack has not answered once. 10m
+    /// The whole run, without the time in which it was protected or an access was refused. Only this limit ends the wait for resources
+    /// that are not deleted, and for OpenStack. 24h
+    pub total: Period,
+    /// How long the target's API server may not respond at all before the run ends without it. A response with an error does not
+    /// count. 10m
     pub api_unavailable: Period,
-    /// One object, from its deletion, and not before the run's first delete; with leftovers: Delete, again from when deorbiter
-    /// itself begins to delete. 30m
+    /// One object, from its deletion. After this time it is reported; with orphanPolicy: Delete, deorbiter deletes its resource
+    /// in OpenStack itself. 30m
     pub per_object: Period,
-    /// Without OpenStack credentials: how long load balancers are given after the last Service is gone. Before load balancers
-    /// of Ingresses are deleted as leftovers: how long octavia-ingress-controller is given for each of them, half of perObject
-    /// at most. 2m
+    /// Without OpenStack credentials: the time for load balancers after the last Service is gone. Before load balancers of Ingresses
+    /// are deleted as orphans: the time for octavia-ingress-controller for each of them, half of perObject at most. 2m
     pub load_balancer_grace: Period,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
-            hang: Period::hours(24),
+            total: Period::hours(24),
             api_unavailable: Period::minutes(10),
             per_object: Period::minutes(30),
             load_balancer_grace: Period::minutes(2),

@@ -26,17 +26,18 @@ pub const KUBERNIKUS_PROTECT_ANNOTATION: &str = "kubernikus.cloud.sap/terminatio
     kind = "DeorbitBinding",
     plural = "deorbitbindings",
     category = "perimeter",
+    shortname = "deob",
     status = "DeorbitBindingStatus",
     derive = "PartialEq",
     doc = "Binds a kind of object to deorbiter: what is selected gets a finalizer, and when it is deleted, a Deorbit of its cluster runs before the finalizer is taken off. Removing the binding takes the finalizer off everything that is not being deleted.",
-    printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.targetRef.kind"}"#,
-    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
-    printcolumn = r#"{"name":"Bound","type":"integer","jsonPath":".status.bound"}"#,
-    printcolumn = r#"{"name":"Deorbiting","type":"integer","jsonPath":".status.deorbiting"}"#,
-    printcolumn = r#"{"name":"Held","type":"integer","jsonPath":".status.held"}"#,
-    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name":"Finalizer","type":"string","jsonPath":".spec.finalizer","priority":1}"#
+    printcolumn = r#"{"name":"Kind","description":"Kind of the objects that stand for clusters.","type":"string","jsonPath":".spec.targetRef.kind"}"#,
+    printcolumn = r#"{"name":"Ready","description":"Whether the binding is in force.","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Reason","description":"Why, or why not.","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
+    printcolumn = r#"{"name":"Bound","description":"Objects with the finalizer.","type":"integer","jsonPath":".status.bound"}"#,
+    printcolumn = r#"{"name":"Deorbiting","description":"Objects that wait for their Deorbit.","type":"integer","jsonPath":".status.deorbiting"}"#,
+    printcolumn = r#"{"name":"Held","description":"Objects that wait for a person.","type":"integer","jsonPath":".status.held"}"#,
+    printcolumn = r#"{"name":"Age","description":"Age of this object.","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Finalizer","description":"The finalizer of the objects.","type":"string","jsonPath":".spec.finalizer","priority":1}"#
 )]
 pub struct DeorbitBindingSpec {
     /// The objects that stand for clusters. Cannot be changed: make another binding and delete this one.

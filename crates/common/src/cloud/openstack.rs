@@ -104,6 +104,12 @@ impl Cloud {
         Ok(self.shared.session().await?.token.project.clone())
     }
 
+    /// The region that the credentials name, if they name one. Without a name the catalogue has each service once.
+    #[must_use]
+    pub fn region(&self) -> Option<&str> {
+        self.shared.credentials().region.as_deref()
+    }
+
     /// Whether the catalogue lists a service in our region, or the credentials override its endpoint. False if the cloud does not have
     /// it.
     ///

@@ -211,6 +211,45 @@ pub async fn apply(
     Err(RemovalError::Contention)
 }
 
+/// Removes exactly these pairs from the router, whatever has their next hops: the caller owns them. A pair that is already gone is
+/// no error.
+///
+/// # Errors
+/// As named; no other route was removed in any case.
+pub async fn remove(cloud: &Cloud, router: &str, pairs: &[Route]) -> Result<Applied, RemovalError> {
+    let extensions = cloud.extensions().await.map_err(RemovalError::Recheck)?;
+    let atomic = extensions.contains("extraroute-atomic");
+    let lock = extensions.contains("revision-if-match");
+    for _ in 0..TRIES {
+        let router = cloud.router(router).await.map_err(RemovalError::Recheck)?;
+        let there = |route: &Route| router.routes.iter().any(|one| Route::from(one.clone()) == *route);
+        let (there, gone): (Vec<_>, Vec<_>) = pairs.iter().cloned().partition(there);
+        let applied = Applied { gone, left: router.routes.len(), ..Applied::default() };
+        if there.is_empty() {
+            return Ok(applied);
+        }
+        let response = match router.revision_number.filter(|_| lock) {
+            _ if atomic => {
+                let pairs: Vec<_> = there.iter().map(Into::into).collect();
+                cloud.remove_extraroutes(&router.id, &pairs, None).await
+            }
+            Some(revision) => {
+                cloud.replace_routes(&router.id, &without(&router, &there), Some(revision)).await
+            }
+            None => return Err(RemovalError::NoLock),
+        };
+        match response {
+            Ok(after) => return Ok(compared(applied, there, after)),
+            Err(error) if error.is_precondition_failed() => {}
+            Err(cause) if cause.kind() == Some("InvalidRoutes") => {
+                return Err(RemovalError::InvalidRoutes { invalid: Vec::new(), hidden: true, cause });
+            }
+            Err(cause) => return Err(RemovalError::Refused(cause)),
+        }
+    }
+    Err(RemovalError::Contention)
+}
+
 async fn ensure_still_desired(desired: Option<&StillDesired>) -> Result<(), RemovalError> {
     let Some(desired) = desired else { return Ok(()) };
     if desired.check().await { Ok(()) } else { Err(RemovalError::PolicyChanged) }

@@ -2,17 +2,27 @@
 
 use common::api::deorbit::{Kind, Routes};
 use common::cloud::openstack::Cloud;
-use common::routes::Route;
+use common::routes::{self as router, Route};
 
 use crate::error::Error;
-use crate::routes;
+use crate::{observe, routes};
 
-/// Deletes one thing. A load balancer goes with its listeners and pools; a volume never with its snapshots, which may
-/// belong to others.
+/// Deletes one resource. A load balancer is deleted with its listeners and pools; a volume never with its snapshots, which may
+/// belong to others. A volume or snapshot is read once more: it may have got the metadata that keeps it since it was decided.
 ///
 /// # Errors
-/// [`Error::Cloud`] with the service's response.
+/// [`Error::Cloud`] with the service's response; [`Error::Changed`] where it is kept by now.
 pub async fn delete(cloud: &Cloud, kind: Kind, id: &str) -> Result<(), Error> {
+    let what = || format!("delete the {kind} {id}");
+    let failed = |cause| Error::Cloud { what: what(), cause };
+    let metadata = match kind {
+        Kind::Volume => cloud.volume(id).await.map_err(failed)?.map(|one| one.metadata),
+        Kind::Snapshot => cloud.snapshot(id).await.map_err(failed)?.map(|one| one.metadata),
+        _ => None,
+    };
+    if metadata.is_some_and(|metadata| observe::cloud::is_kept(&metadata)) {
+        return Err(Error::Changed { what: what() });
+    }
     let deleted = match kind {
         Kind::Volume => cloud.delete_volume(id, false).await,
         Kind::Snapshot => cloud.delete_snapshot(id).await,
@@ -20,14 +30,26 @@ pub async fn delete(cloud: &Cloud, kind: Kind, id: &str) -> Result<(), Error> {
         Kind::FloatingIP => cloud.delete_floating_ip(id).await,
         Kind::SecurityGroup => cloud.delete_security_group(id).await,
     };
-    deleted.map_err(|cause| Error::Cloud { what: format!("delete the {kind} {id}"), cause })
+    deleted.map_err(failed)
 }
 
-/// Removes those of these routes that are still stale.
+/// Removes the recorded routes, and those of the stale ones that are still stale.
 ///
 /// # Errors
 /// [`Error::Routes`] with the reason.
-pub async fn remove_routes(cloud: &Cloud, asked: &Routes, stale: &[Route]) -> Result<(), Error> {
-    let router = asked.router_id.clone();
-    routes::remove(cloud, asked, stale).await.map_err(|why| Error::Routes { router, why })
+pub async fn remove_routes(
+    cloud: &Cloud,
+    asked: &Routes,
+    recorded: &[Route],
+    stale: &[Route],
+) -> Result<(), Error> {
+    let failed = |why| Error::Routes { router: asked.router_id.clone(), why };
+    if !recorded.is_empty() {
+        let removed = router::remove(cloud, &asked.router_id, recorded).await;
+        removed.map_err(|error| failed(error.to_string()))?;
+    }
+    if stale.is_empty() {
+        return Ok(());
+    }
+    routes::remove(cloud, asked, stale).await.map_err(failed)
 }

@@ -9,7 +9,7 @@ use crate::plan::action::{Object, ObjectKind};
 
 /// Its path in the API.
 fn path(object: &Object) -> String {
-    let snapshots = || format!("/apis/snapshot.storage.k8s.io/{}", object.snapshot_api.word());
+    let snapshots = || "/apis/snapshot.storage.k8s.io/v1".to_owned();
     let core = || "/api/v1".to_owned();
     let (group, plural) = match object.kind {
         ObjectKind::VolumeSnapshot => (snapshots(), "volumesnapshots"),
@@ -53,7 +53,7 @@ pub async fn delete_version(
     send(client, request, &body).await
 }
 
-/// Changes its policy from Retain to Delete.
+/// Changes the policy of this version of it from Retain to Delete: an annotation that keeps it may have been added since.
 ///
 /// # Errors
 /// As [`delete`].
@@ -62,7 +62,7 @@ pub async fn release(client: &Client, object: &Object) -> Result<(), Error> {
         ObjectKind::VolumeSnapshotContent => json!({"deletionPolicy": "Delete"}),
         _ => json!({"persistentVolumeReclaimPolicy": "Delete"}),
     };
-    let body = json!({"metadata": {"uid": object.uid}, "spec": spec});
+    let body = json!({"metadata": {"uid": object.uid, "resourceVersion": object.version}, "spec": spec});
     let request = http::Request::patch(format!("{}?fieldManager={}", path(object), names::MANAGER))
         .header("content-type", "application/merge-patch+json");
     settled(|| format!("set the policy of {object}"), send(client, request, &body).await)
@@ -84,5 +84,47 @@ pub fn settled(what: impl FnOnce() -> String, result: Result<(), kube::Error>) -
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => Err(Error::Changed { what: what() }),
         Err(cause) => Err(Error::Write { what: what(), cause }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+
+    use super::*;
+
+    /// S4: another version, for example one that has got an annotation that keeps it, is neither deleted nor changed.
+    #[tokio::test]
+    async fn each_write_names_the_uid_and_the_version_that_were_read() {
+        let bodies = Arc::new(Mutex::new(Vec::<Value>::new()));
+        let seen = Arc::clone(&bodies);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let bytes = request.into_body().collect().await.unwrap().to_bytes();
+                seen.lock().unwrap().push(serde_json::from_slice(&bytes).unwrap());
+                let conflict =
+                    json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict"});
+                let body = Body::from(conflict.to_string().into_bytes());
+                Ok::<_, std::convert::Infallible>(http::Response::builder().status(409).body(body).unwrap())
+            }
+        });
+        let client = Client::new(service, "default");
+        let object = Object {
+            kind: ObjectKind::PersistentVolume,
+            namespace: String::new(),
+            name: "pv".into(),
+            uid: "u".into(),
+            version: "7".into(),
+        };
+        for result in [delete(&client, &object).await, release(&client, &object).await] {
+            assert!(matches!(result, Err(Error::Changed { .. })), "{result:?}");
+        }
+        let bodies = bodies.lock().unwrap();
+        assert_eq!(bodies[0]["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+        assert_eq!(bodies[1]["metadata"], json!({"uid": "u", "resourceVersion": "7"}));
     }
 }

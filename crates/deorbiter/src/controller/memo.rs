@@ -1,42 +1,34 @@
-//! The state of one Deorbit that a process keeps between two reconciliations. All of it can be lost: it is read or
+//! The clients and errors of one Deorbit that a process keeps between two reconciliations. All of it can be lost: it is made or
 //! tried again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::api::SecretKeyRef;
-use common::api::deorbit::{Deorbit, DeorbitSpec, Recorded};
+use common::api::deorbit::DeorbitSpec;
 use common::cloud::openstack::{self, Cloud, Credentials};
 use common::events::Events;
-use common::secret::{Kept, KubeconfigClient, SecretData};
+use common::secret::{Kept, KubeconfigClient, SecretData, SecretError};
 use kube::Client;
 
 use super::Context;
-use super::sample::Sample;
-use crate::apply::{Place, Ran};
+use crate::apply::Ran;
 use crate::observe::snapshot::Unread;
 
 /// See the module.
 pub struct Memo {
     /// Reports each problem of this Deorbit once.
     pub events: Events,
+    /// UID of the Deorbit that all of this is about.
+    pub uid: String,
     /// The error of the last try of each action that failed, by the action's key.
     pub failures: BTreeMap<String, String>,
-    /// The first step that the last reconciliation did not try.
-    pub next: Option<Place>,
     /// Reconciliations in a row in which an action failed.
     pub failures_in_a_row: u32,
     /// The longest `Retry-After` of OpenStack in this reconciliation.
     pub retry_after: Option<Duration>,
     /// When a reconciliation last wrote or did something.
     pub changed_at: Instant,
-    /// The records as stored with this resourceVersion.
-    pub records: Option<(String, Vec<Arc<Recorded>>)>,
-    /// The Deorbit as it was cached when the last reconciliation began.
-    pub observed: Option<Arc<Deorbit>>,
-    /// The resources in OpenStack that are polled until the next reconciliation.
-    pub sample: Option<Sample>,
     target: KubeconfigClient,
     cloud: Kept<Cloud>,
 }
@@ -47,14 +39,11 @@ impl Memo {
     pub fn new(events: Events) -> Memo {
         Memo {
             events,
+            uid: String::new(),
             failures: BTreeMap::new(),
-            next: None,
             failures_in_a_row: 0,
             retry_after: None,
             changed_at: Instant::now(),
-            records: None,
-            observed: None,
-            sample: None,
             target: KubeconfigClient::default(),
             cloud: Kept::default(),
         }
@@ -73,7 +62,10 @@ impl Memo {
         let Some(source) = &spec.kubeconfig else { return Ok(context.runtime.client.clone()) };
         let SecretKeyRef { name, key } = &source.secret_ref;
         let client = self.target.get(&context.runtime, namespace, name, key).await;
-        client.map_err(|error| Unread::Refused(error.to_string()))
+        client.map_err(|error| match error {
+            SecretError::Missing(_) => Unread::NoSecret(error.to_string()),
+            _ => Unread::Refused(error.to_string()),
+        })
     }
 
     /// The client of the project; the same one until its Secret changes. None where no credentials are named.
@@ -106,8 +98,13 @@ impl Memo {
 
     /// Records the results of a reconciliation's actions.
     pub fn record(&mut self, ran: Ran) {
-        self.failures_in_a_row = failures_in_a_row(self.failures_in_a_row, &ran);
-        self.next = ran.next;
+        let failed = ran.results.values().filter(|result| result.is_some()).count();
+        self.failures_in_a_row = match failed {
+            0 => 0,
+            // The others must not wait long because of those that fail.
+            _ if failed < ran.results.len() => 1,
+            _ => self.failures_in_a_row.saturating_add(1),
+        };
         self.retry_after = self.retry_after.max(ran.retry_after);
         for (key, result) in ran.results {
             match result {
@@ -118,46 +115,6 @@ impl Memo {
     }
 }
 
-/// Reconciliations in a row in which an action failed.
-fn failures_in_a_row(before: u32, ran: &Ran) -> u32 {
-    let failed = ran.results.values().filter(|result| result.is_some()).count();
-    match ran.next {
-        _ if failed == 0 => 0,
-        // Only some of the steps were tried. The others must not wait long because of those that fail.
-        Some(_) if failed < ran.results.len() => 1,
-        _ => before.saturating_add(1),
-    }
-}
-
 fn connect(context: &Context, credentials: &Credentials) -> Result<Cloud, openstack::Error> {
     Cloud::new(credentials, &context.runtime.program.user_agent(), &context.openstack)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_backoff_grows_only_where_every_step_that_was_tried_fails() {
-        let ran = |failures: &[bool], more: bool| Ran {
-            results: failures
-                .iter()
-                .enumerate()
-                .map(|(key, failed)| (key.to_string(), failed.then(|| "no".to_owned())))
-                .collect(),
-            next: more.then(|| ("DeleteObject", "x".to_owned())),
-            retry_after: None,
-        };
-        let both = [true, false];
-        for (before, ran, after) in [
-            (3, ran(&[false], false), 0),
-            (3, ran(&[false], true), 0),
-            (3, ran(&[], false), 0),
-            (3, ran(&both, false), 4),
-            (3, ran(&both, true), 1),
-            (3, ran(&[true], true), 4),
-        ] {
-            assert_eq!(failures_in_a_row(before, &ran), after, "{ran:?}");
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use common::api::deorbit::{Choice, Kind, Phase};
+use common::api::deorbit::{Choice, Kind};
 use common::cloud::openstack::{self as api, Error, Service};
 
 use super::snapshot::{self as seen, Cluster, Run};
@@ -12,6 +12,9 @@ use crate::plan::found;
 /// So many single requests cost about as much as a list of a whole project.
 const BY_ID: usize = 32;
 
+/// Nodes whose server is requested in one reconciliation. One server is enough; Nodes of servers that are gone are few.
+const SERVERS: usize = 8;
+
 /// Reads what the plan needs.
 ///
 /// # Errors
@@ -19,13 +22,16 @@ const BY_ID: usize = 32;
 pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> Result<seen::Cloud, Error> {
     let ids = found::ids(&run.records, cluster);
     let of = |kind: Kind| ids.get(&kind).cloned().unwrap_or_default();
-    let whole = run.spec.sweep && run.status.phase == Phase::Sweep;
+    let whole = run.book.discovering;
     let balancers = of(Kind::LoadBalancer);
     let by_name = whole || has_ingresses(run, cluster) || has_unnamed(run, cluster);
     let octavia = !balancers.is_empty() || (by_name && cloud.has_service(Service::LoadBalancer).await?);
     let along = octavia || !of(Kind::FloatingIP).is_empty() || !of(Kind::SecurityGroup).is_empty();
+    let project = cloud.project_id().await?;
     let mut out = seen::Cloud {
-        project: cloud.project_id().await?,
+        own_server: own_server(cloud, &project, run, cluster).await?,
+        project,
+        region: cloud.region().map(str::to_owned),
         volumes: volumes(cloud, &of(Kind::Volume), &late(run, cluster, Kind::Volume), whole).await?,
         snapshots: snapshots(cloud, &of(Kind::Snapshot), &late(run, cluster, Kind::Snapshot), whole).await?,
         whole,
@@ -41,14 +47,46 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
     Ok(out)
 }
 
+/// A server of this project that a Node names. None where there is none among the first Nodes, where the Nodes name another region, and
+/// where Nova is not available to this login: then the resources of the cluster have to prove that the login is its own.
+async fn own_server(
+    cloud: &api::Cloud,
+    project: &str,
+    run: &Run,
+    cluster: Option<&Cluster>,
+) -> Result<Option<String>, Error> {
+    if let Some(known) = &run.book.proof.server {
+        return Ok(Some(known.clone()));
+    }
+    let here = |region: &str| region.is_empty() || cloud.region().is_none_or(|own| own == region);
+    let named =
+        cluster.into_iter().flat_map(|cluster| &cluster.nodes).filter_map(|node| node.server.as_ref());
+    for (_, id) in named.filter(|(region, _)| here(region)).take(SERVERS) {
+        match cloud.server(id).await {
+            Ok(Some(server)) if server.tenant_id.as_deref().is_none_or(|owner| owner == project) => {
+                return Ok(Some(server.id));
+            }
+            Ok(_) => {}
+            Err(error) if error.is_forbidden() || error.is_no_service() || error.is_too_old() => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
 /// Classifies an error for the plan: only a service that does not respond, or responds with 5xx, is unavailable. A
 /// wrong login or region counts as refused, and so does a call that is rate-limited: the service runs.
 #[must_use]
 pub fn unread(error: &Error) -> seen::Unread {
-    // Without a status: no response, or a list that changed while it was read; or a login, region or Secret that cannot be used.
-    let outage = error.status().map_or_else(|| error.is_retryable(), |status| status >= 500);
     let why = error.lasting();
-    if outage { seen::Unread::Outage(why) } else { seen::Unread::Refused(why) }
+    match error.status() {
+        Some(status) if status >= 500 => seen::Unread::Failing(why),
+        // Without a status: no response, or a list that changed while it was read; or a login, region or Secret that cannot be used.
+        None if error.is_retryable() => seen::Unread::NoResponse(why),
+        _ => seen::Unread::Refused(why),
+    }
 }
 
 /// Whether load balancers of Ingresses are needed, which can only be found by name.
@@ -149,7 +187,9 @@ async fn load_balancers(
     Ok(out)
 }
 
-fn is_kept(metadata: &BTreeMap<String, String>) -> bool {
+/// Whether this metadata keeps a volume or a snapshot.
+#[must_use]
+pub fn is_kept(metadata: &BTreeMap<String, String>) -> bool {
     metadata.get(names::JANITOR_KEEP).is_some_and(|value| value == "true")
 }
 

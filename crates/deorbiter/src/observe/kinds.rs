@@ -4,6 +4,7 @@ mod storage;
 
 use std::collections::BTreeMap;
 
+use common::cloud::openstack::is_id;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -208,17 +209,60 @@ pub struct LeaseSpec {
 pub type Lease = Object<LeaseSpec, Ignored>;
 
 impl Lease {
-    /// The fields of the Lease that the observed state keeps; None if its holder removes nothing in OpenStack.
-    pub fn kept(self, settings: &Settings) -> Option<kept::Cleaner> {
+    /// The fields of the Lease that the observed state keeps; None if its holder deletes nothing in OpenStack.
+    pub fn kept(self, settings: &Settings) -> Option<kept::Provider> {
         let name = &self.metadata.name;
         // Sidecars of a CSI driver name their Leases after it, with dashes.
         let driver = settings.drivers.iter().any(|driver| name.ends_with(&driver.replace(['.', '/'], "-")));
         let spec = self.spec.unwrap_or_default();
-        (driver || name == "cloud-controller-manager").then(|| kept::Cleaner {
+        (driver || name == "cloud-controller-manager").then(|| kept::Provider {
             name: name.clone(),
             renewed: spec.renew_time,
             seconds: spec.lease_duration_seconds.unwrap_or(15),
         })
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeSpec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+}
+
+/// `status`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    addresses: Option<Vec<NodeAddress>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeAddress {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
+}
+
+/// A Node.
+pub type Node = Object<NodeSpec, NodeStatus>;
+
+impl Node {
+    /// The fields of the Node that the observed state keeps.
+    pub fn kept(self) -> kept::Node {
+        let id = self.spec.and_then(|spec| spec.provider_id);
+        let server = id.as_deref().and_then(|id| id.strip_prefix(names::PROVIDER_ID)?.rsplit_once('/'));
+        let addresses = self.status.and_then(|status| status.addresses).unwrap_or_default();
+        let internal = addresses.iter().filter(|one| one.kind == "InternalIP");
+        kept::Node {
+            name: self.metadata.name,
+            server: server
+                .filter(|(_, id)| is_id(id))
+                .map(|(region, id)| (region.trim_matches('/').to_owned(), id.to_owned())),
+            addresses: internal.filter_map(|one| one.address.parse().ok()).collect(),
+        }
     }
 }
 
@@ -240,5 +284,22 @@ mod tests {
         assert!(!service("LoadBalancer", &[cleanup]).unwrap().former);
         assert!(service("ClusterIP", &["example.org/other", cleanup]).unwrap().former);
         assert_eq!(service("ClusterIP", &["example.org/other"]), None);
+    }
+
+    #[test]
+    fn a_node_names_its_server_with_or_without_a_region() {
+        let node = |id: &str| {
+            let node = json!({"metadata": {"name": "n"}, "spec": {"providerID": id}, "status": {"addresses": [
+                {"type": "InternalIP", "address": "10.0.0.5"}, {"type": "ExternalIP", "address": "203.0.113.5"}]}});
+            serde_json::from_value::<Node>(node).unwrap().kept()
+        };
+        let id = "0d5c9f3e-0000-4000-8000-0000000000c1";
+        let named = |region: &str| Some((region.to_owned(), id.to_owned()));
+        assert_eq!(node(&format!("openstack:///{id}")).server, named(""));
+        assert_eq!(node(&format!("openstack://north/{id}")).server, named("north"));
+        for other in [format!("aws:///{id}"), "openstack:///x?y".to_owned(), String::new()] {
+            assert_eq!(node(&other).server, None, "{other}");
+        }
+        assert_eq!(node("").addresses, ["10.0.0.5".parse::<std::net::IpAddr>().unwrap()]);
     }
 }

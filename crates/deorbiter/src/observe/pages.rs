@@ -64,7 +64,12 @@ impl Unreadable {
     #[must_use]
     pub fn unread(&self) -> Unread {
         match self {
-            Unreadable::Kubernetes { cause, .. } if is_outage(cause) => Unread::Outage(self.to_string()),
+            Unreadable::Kubernetes { cause: kube::Error::Api(status), .. } if status.code >= 500 => {
+                Unread::Failing(self.to_string())
+            }
+            Unreadable::Kubernetes { cause, .. } if is_no_response(cause) => {
+                Unread::NoResponse(self.to_string())
+            }
             _ => Unread::Refused(self.to_string()),
         }
     }
@@ -109,11 +114,9 @@ fn is_passing(error: &kube::Error) -> bool {
     }
 }
 
-/// Whether the server did not respond, or responded that it cannot. A certificate that is not trusted is a response.
-#[must_use]
-pub fn is_outage(error: &kube::Error) -> bool {
+/// Whether the server did not respond. A certificate that is not trusted is a response.
+fn is_no_response(error: &kube::Error) -> bool {
     match error {
-        kube::Error::Api(status) => status.code >= 500,
         kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
         kube::Error::Service(cause) => !is_tls(&**cause),
         _ => false,
@@ -220,6 +223,15 @@ mod tests {
             })
         });
         (Client::new(service, "default"), requests)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_server_that_does_not_respond_counts_as_unreachable() {
+        for (response, reason) in [(None, "NoResponse"), (Some(500), "ServerError"), (Some(401), "Refused")] {
+            let (client, _) = server(Vec::leak(vec![response]));
+            let error = get::<serde::de::IgnoredAny>(&client, "/x").await.unwrap_err();
+            assert_eq!(error.unread().reason(), reason);
+        }
     }
 
     #[tokio::test(start_paused = true)]

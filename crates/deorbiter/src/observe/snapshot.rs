@@ -7,16 +7,20 @@ mod unread;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Recorded};
+use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Trigger};
+use jiff::Timestamp;
 
-pub use cloud::{Cloud, CloudSnapshot, CloudVolume, DoubtfulRoute, FloatingIp, LoadBalancer, SecurityGroup};
+pub use cloud::{
+    Cloud, CloudSnapshot, CloudVolume, DoubtfulRoute, FloatingIp, LoadBalancer, Routes, SecurityGroup,
+};
 pub use cluster::{
-    Claim, Cleaner, Cluster, Content, Freeze, Ingress, Meta, Pod, Service, SnapshotApi, Version, Volume,
+    Block, Claim, Cluster, Content, Ingress, Meta, Node, Pod, Provider, Service, Version, Volume,
     VolumeSnapshot,
 };
 pub use unread::Unread;
 
 use crate::names;
+use crate::record::{Book, Recorded};
 
 /// Everything that a plan is made from.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,18 +67,26 @@ pub struct Run {
     pub uid: String,
     /// Its generation.
     pub generation: Option<i64>,
-    /// It is being deleted.
-    pub deleting: bool,
+    /// Since when it is being deleted.
+    pub deleting: Option<Timestamp>,
     /// It has our finalizer.
     pub held: bool,
-    /// It carries the protection annotation.
+    /// It has the protection annotation.
     pub protected: bool,
+    /// Its origin.
+    pub trigger: Trigger,
+    /// The object that it was created for, by its annotation.
+    pub target: Option<String>,
     /// Its spec.
     pub spec: DeorbitSpec,
-    /// Its status, without records.
+    /// Its status.
     pub status: DeorbitStatus,
-    /// The records, from the status or its ConfigMaps. Plan and memo share them: there may be thousands.
+    /// Its bookkeeping.
+    pub book: Book,
+    /// The records. Plans share them: there may be thousands.
     pub records: Vec<Arc<Recorded>>,
+    /// Why bookkeeping and records cannot be read, although the run has some.
+    pub lost: Option<String>,
 }
 
 impl Run {
@@ -91,44 +103,42 @@ impl Run {
         management: Result<&str, String>,
     ) -> Result<Cluster, Unread> {
         let namespace = names::CLUSTER_IDENTITY;
+        let Some(seen) = cluster.uid.as_deref() else {
+            return Err(Unread::Refused(format!(
+                "namespace {namespace} of the target cluster cannot be read, so it could be another cluster; permit get on it"
+            )));
+        };
         if !self.spec.in_cluster {
             let management = management.map_err(|why| {
                 Unread::Refused(format!("the identity of the management cluster is unknown: {why}"))
             })?;
-            match cluster.uid.as_deref() {
-                Some(uid) if uid == management => {
-                    return Err(Unread::ManagementCluster(format!(
-                        "the kubeconfig leads to the cluster that deorbiter runs in (UID {uid} of namespace {namespace}); nothing is deleted there unless spec.inCluster is true"
-                    )));
-                }
-                Some(_) => {}
-                None => {
-                    return Err(Unread::Refused(format!(
-                        "namespace {namespace} of the target cluster cannot be read, so it could be the management cluster; permit get on it"
-                    )));
-                }
+            if seen == management {
+                return Err(Unread::ManagementCluster(format!(
+                    "the kubeconfig leads to the cluster that deorbiter runs in (UID {seen} of namespace {namespace}); nothing is deleted there unless spec.inCluster is true"
+                )));
             }
         }
-        match (&self.status.inventory.cluster, &cluster.uid) {
-            (Some(known), Some(seen)) if known != seen => Err(Unread::Refused(format!(
+        match &self.book.cluster {
+            Some(known) if known != seen => Err(Unread::Refused(format!(
                 "another cluster responds: the UID of its namespace {namespace} is {seen}, and {known} was recorded; nothing is done there"
-            ))),
-            (Some(_), None) => Err(Unread::Refused(format!(
-                "namespace {namespace} can no longer be read, so it could be another cluster; nothing is done there"
             ))),
             _ => Ok(cluster),
         }
     }
 
-    /// The project, if it is the one that the records are about.
+    /// The project, if it is the one that the records are about, in the same region.
     ///
     /// # Errors
     /// It is another one.
     pub fn verify_project(&self, cloud: Cloud) -> Result<Cloud, Unread> {
-        match &self.status.inventory.project {
-            Some(known) if *known != cloud.project => Err(Unread::Refused(format!(
+        let region = self.book.region.as_ref().zip(cloud.region.as_ref());
+        match (&self.book.project, region) {
+            (Some(known), _) if *known != cloud.project => Err(Unread::Refused(format!(
                 "the login is for project {}, and the records are about project {known}",
                 cloud.project
+            ))),
+            (_, Some((known, seen))) if known != seen => Err(Unread::Refused(format!(
+                "the login is for region {seen}, and the records are about region {known}"
             ))),
             _ => Ok(cloud),
         }

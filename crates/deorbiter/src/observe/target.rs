@@ -4,12 +4,11 @@ use kube::Client;
 
 use super::kinds;
 use super::pages::{Unreadable, get, list, version};
-use super::snapshot::{Cluster, Freeze, SnapshotApi};
+use super::snapshot::{Block, Cluster};
 use crate::names;
 use crate::settings::Settings;
 
-/// Reads everything that a plan needs. `uid`: of the Deorbit, for its freeze; `frozen`: whether its status says that a freeze may
-/// exist.
+/// Reads everything that a plan needs. `uid`: of the Deorbit, for its block; `blocked`: whether a block may exist.
 ///
 /// # Errors
 /// The first list that could not be read whole.
@@ -17,94 +16,63 @@ pub async fn read(
     client: &Client,
     settings: &Settings,
     uid: &str,
-    frozen: bool,
+    blocked: bool,
 ) -> Result<Cluster, Unreadable> {
-    let api = snapshot_api(client).await?;
-    let (mut snapshots, mut contents) = (Vec::new(), Vec::new());
-    if let Some(api) = api {
-        // Snapshots and claims before what they are bound to: one that is bound in between is read as unbound, and again next time.
-        let group = format!("{SNAPSHOTS}/{}", api.word());
-        let all = |one: kinds::Snapshot| Some(one.kept());
-        snapshots = or_none(list(client, &format!("{group}/volumesnapshots"), all).await)?;
-        let ours = |one: kinds::Content| one.kept(settings);
-        contents = or_none(list(client, &format!("{group}/volumesnapshotcontents"), ours).await)?;
-    }
+    // Snapshots and claims before what they are bound to: one that is bound in between is read as unbound, and again next time.
+    let all = |one: kinds::Snapshot| Some(one.kept());
+    let snapshots = or_none(list(client, &format!("{SNAPSHOTS}/volumesnapshots"), all).await)?;
+    let ours = |one: kinds::Content| one.kept(settings);
+    let contents = or_none(list(client, &format!("{SNAPSHOTS}/volumesnapshotcontents"), ours).await)?;
+    let core = "/api/v1";
+    let storage = "/apis/storage.k8s.io/v1";
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::LEASES);
     Ok(Cluster {
         uid: match identity(client).await {
             Ok(uid) => Some(uid),
             Err(error) if error.is_forbidden() || matches!(error, Unreadable::Odd { .. }) => None,
             Err(error) => return Err(error),
         },
-        snapshot_api: api.unwrap_or_default(),
         snapshots,
         contents,
-        claims: list(client, "/api/v1/persistentvolumeclaims", |one: kinds::Claim| Some(one.kept())).await?,
-        volumes: list(client, "/api/v1/persistentvolumes", |one: kinds::Volume| one.kept(settings)).await?,
-        classes: list(client, "/apis/storage.k8s.io/v1/storageclasses", |one: kinds::Class| {
-            one.kept(settings)
-        })
-        .await?
-        .into_iter()
-        .collect(),
-        services: list(client, "/api/v1/services", kinds::Service::kept).await?,
+        claims: list(client, &format!("{core}/persistentvolumeclaims"), |one: kinds::Claim| Some(one.kept()))
+            .await?,
+        volumes: list(client, &format!("{core}/persistentvolumes"), |one: kinds::Volume| one.kept(settings))
+            .await?,
+        classes: list(client, &format!("{storage}/storageclasses"), |one: kinds::Class| one.kept(settings))
+            .await?
+            .into_iter()
+            .collect(),
+        services: list(client, &format!("{core}/services"), kinds::Service::kept).await?,
         ingresses: list(client, "/apis/networking.k8s.io/v1/ingresses", |one: kinds::Ingress| {
             Some(one.kept())
         })
         .await?,
-        pods: list(client, "/api/v1/pods", kinds::Pod::kept).await?,
-        attachments: list(client, "/apis/storage.k8s.io/v1/volumeattachments", kinds::Attachment::kept)
-            .await?
-            .into_iter()
-            .collect(),
-        cleaners: match list(
-            client,
-            &format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::LEASES),
-            |one: kinds::Lease| one.kept(settings),
-        )
-        .await
-        {
-            // Leases are a hint only: without them the cluster is not unavailable.
-            Err(error) if error.is_forbidden() || error.is_no_kind() => Vec::new(),
-            other => other?,
-        },
-        freeze: match freeze(client, uid).await {
-            // A login without the right to read a freeze has no right to create one either.
-            Err(error) if error.is_forbidden() && !frozen => Freeze { forbidden: true, ..Freeze::default() },
+        pods: list(client, &format!("{core}/pods"), kinds::Pod::kept).await?,
+        attachments: if_permitted(
+            list(client, &format!("{storage}/volumeattachments"), kinds::Attachment::kept).await,
+        )?
+        .into_iter()
+        .collect(),
+        providers: if_permitted(list(client, &leases, |one: kinds::Lease| one.kept(settings)).await)?,
+        nodes: if_permitted(
+            list(client, &format!("{core}/nodes"), |one: kinds::Node| Some(one.kept())).await,
+        )?,
+        block: match block(client, uid).await {
+            // A login without the right to read a block has no right to create one either.
+            Err(error) if error.is_forbidden() && !blocked => Block { forbidden: true, ..Block::default() },
             other => other?,
         },
     })
 }
 
-/// API path of the group that serves VolumeSnapshots.
-const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io";
+/// API path of VolumeSnapshots.
+const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1";
 
-#[derive(serde::Deserialize)]
-struct Group {
-    versions: Vec<Version>,
-}
-
-#[derive(serde::Deserialize)]
-struct Version {
-    version: String,
-}
-
-/// In which version the cluster serves VolumeSnapshots; None where it has no such kind.
-async fn snapshot_api(client: &Client) -> Result<Option<SnapshotApi>, Unreadable> {
-    let group: Group = match get(client, SNAPSHOTS).await {
-        Ok(group) => group,
-        Err(error) if error.is_no_kind() => return Ok(None),
-        // A login without the right to discover versions may still have the right to list.
-        Err(error) if error.is_forbidden() => return Ok(Some(SnapshotApi::V1)),
-        Err(error) => return Err(error),
-    };
-    let served: Vec<&str> = group.versions.iter().map(|one| one.version.as_str()).collect();
-    let known = [SnapshotApi::V1, SnapshotApi::V1beta1];
-    match known.into_iter().find(|api| served.contains(&api.word())) {
-        Some(api) => Ok(Some(api)),
-        None => Err(Unreadable::Odd {
-            what: SNAPSHOTS.to_owned(),
-            why: format!("v1 and v1beta1 are known here, and the cluster serves {}", served.join(", ")),
-        }),
+/// Of a list that only informs: one that is forbidden is empty, and the cluster is not unavailable because of it.
+fn if_permitted<T>(listed: Result<Vec<T>, Unreadable>) -> Result<Vec<T>, Unreadable> {
+    match listed {
+        Err(error) if error.is_forbidden() || error.is_no_kind() => Ok(Vec::new()),
+        other => other,
     }
 }
 
@@ -130,15 +98,15 @@ fn or_none<T>(listed: Result<Vec<T>, Unreadable>) -> Result<Vec<T>, Unreadable> 
     }
 }
 
-/// Reads the objects of a Deorbit's freeze that exist.
+/// Reads the objects of a Deorbit's block that exist.
 ///
 /// # Errors
 /// Any part of it that could not be read.
-pub async fn freeze(client: &Client, uid: &str) -> Result<Freeze, Unreadable> {
+pub async fn block(client: &Client, uid: &str) -> Result<Block, Unreadable> {
     let group = "/apis/admissionregistration.k8s.io/v1";
-    let name = names::freeze(uid);
+    let name = names::block(uid);
     let there = async |plural: &str| version(client, &format!("{group}/{plural}/{name}")).await;
-    Ok(Freeze {
+    Ok(Block {
         policies: has_policies(client).await?,
         forbidden: false,
         policy: there("validatingadmissionpolicies").await?,
@@ -162,4 +130,55 @@ async fn has_policies(client: &Client) -> Result<bool, Unreadable> {
     let group = "/apis/admissionregistration.k8s.io/v1";
     let found: Resources = get(client, group).await?;
     Ok(found.resources.iter().any(|resource| resource.name == "validatingadmissionpolicies"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// An API server with empty lists, that refuses this path.
+    fn server(forbidden: &'static str) -> Client {
+        let service = tower::service_fn(move |request: http::Request<Body>| async move {
+            let path = request.uri().path();
+            let (code, body) = match path {
+                path if path.ends_with(forbidden) => {
+                    (403, json!({"kind": "Status", "status": "Failure", "code": 403}))
+                }
+                "/api/v1/namespaces/kube-system" => {
+                    (200, json!({"metadata": {"name": "kube-system", "uid": "u", "resourceVersion": "1"}}))
+                }
+                "/apis/admissionregistration.k8s.io/v1" => (200, json!({"resources": []})),
+                path if path.contains("perimeter.dev") => {
+                    (404, json!({"kind": "Status", "status": "Failure", "code": 404}))
+                }
+                _ => (200, json!({"items": []})),
+            };
+            let response =
+                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Infallible>(response.unwrap())
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_forbidden_list_that_only_informs_is_no_refusal() {
+        for (path, refused) in [
+            ("/volumeattachments", false),
+            ("/leases", false),
+            ("/nodes", false),
+            ("/pods", true),
+            ("/services", true),
+        ] {
+            let cluster = read(&server(path), &Settings::default(), "run", false).await;
+            match cluster {
+                Ok(cluster) => assert!(!refused && cluster.uid.as_deref() == Some("u"), "{path}"),
+                Err(error) => assert!(refused && !error.unread().is_outage(), "{path}: {error}"),
+            }
+        }
+    }
 }

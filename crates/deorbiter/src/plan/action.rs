@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use common::api::deorbit::{self as api, Kind, Recorded};
+use common::api::deorbit::{self as api, Kind};
 use common::plan::{self, Regarding, Related};
 use common::routes::Route;
 use serde::Serialize;
 
 use super::reason::Reason;
-use crate::observe::snapshot::{Freeze, Meta, Run, SnapshotApi, key};
+use crate::observe::snapshot::{Block, Meta, Run, key};
+use crate::record::Recorded;
 
 /// One action. Its Events are on the Deorbit, since the objects are in another cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,18 +31,20 @@ pub enum Act {
     AddFinalizer,
     /// Removes it.
     RemoveFinalizer,
-    /// Prevents new objects in the target.
-    Freeze {
-        /// Its form.
+    /// Deletes the Deorbit itself.
+    DeleteDeorbit,
+    /// Blocks new objects in the target.
+    Block {
+        /// The form of the block.
         form: Form,
     },
-    /// Removes all forms of the freeze.
-    RemoveFreeze {
-        /// Their name.
+    /// Lifts the block, in all its forms.
+    Unblock {
+        /// Name of its objects.
         name: String,
         /// Those that were read.
         #[serde(skip)]
-        seen: Freeze,
+        seen: Block,
     },
     /// Deletes an object of the target.
     DeleteObject {
@@ -69,12 +72,14 @@ pub enum Act {
     RemoveRoutes {
         /// The router and the cluster's pod networks, from the spec.
         asked: api::Routes,
-        /// The stale routes that are removed.
-        routes: Vec<Route>,
+        /// Routes to recorded Nodes: they are removed, whether the Nodes still exist.
+        recorded: Vec<Route>,
+        /// Other routes, which are removed if they are still stale.
+        stale: Vec<Route>,
     },
 }
 
-/// A form of the freeze.
+/// A form of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Form {
     /// ValidatingAdmissionPolicy and binding.
@@ -137,12 +142,9 @@ pub struct Object {
     pub name: String,
     /// metadata.uid: another object of the name is never touched.
     pub uid: String,
-    /// metadata.resourceVersion: the decision holds for this version only.
+    /// metadata.resourceVersion: the decision is valid for this version only.
     #[serde(skip)]
     pub version: String,
-    /// Of VolumeSnapshots and their contents: how the cluster serves them.
-    #[serde(skip)]
-    pub snapshot_api: SnapshotApi,
 }
 
 impl Object {
@@ -155,15 +157,7 @@ impl Object {
             name: meta.name.clone(),
             uid: meta.uid.clone(),
             version: meta.version.clone(),
-            snapshot_api: SnapshotApi::default(),
         }
-    }
-
-    /// In this version of VolumeSnapshots.
-    #[must_use]
-    pub fn served_in(mut self, api: SnapshotApi) -> Object {
-        self.snapshot_api = api;
-        self
     }
 }
 
@@ -183,8 +177,9 @@ impl Act {
     pub fn key(&self) -> String {
         match self {
             Act::AddFinalizer | Act::RemoveFinalizer => key("Deorbit", "finalizer"),
-            Act::Freeze { .. } => key("Freeze", "create"),
-            Act::RemoveFreeze { .. } => key("Freeze", "lift"),
+            Act::DeleteDeorbit => key("Deorbit", "delete"),
+            Act::Block { .. } => key("Block", "create"),
+            Act::Unblock { .. } => key("Block", "lift"),
             Act::DeleteObject { object, .. } | Act::SetDeletePolicy { object } => key("Object", &object.uid),
             Act::DeleteInCloud { id, .. } => key("Cloud", id),
             Act::RemoveRoutes { asked, .. } => key("Routes", &asked.router_id),
@@ -199,8 +194,9 @@ impl plan::Action for Action {
         match self.act {
             Act::AddFinalizer => "AddFinalizer",
             Act::RemoveFinalizer => "RemoveFinalizer",
-            Act::Freeze { .. } => "Freeze",
-            Act::RemoveFreeze { .. } => "RemoveFreeze",
+            Act::DeleteDeorbit => "DeleteDeorbit",
+            Act::Block { .. } => "Block",
+            Act::Unblock { .. } => "Unblock",
             Act::DeleteObject { .. } => "DeleteObject",
             Act::SetDeletePolicy { .. } => "SetDeletePolicy",
             Act::DeleteInCloud { .. } => "DeleteInCloud",
@@ -232,22 +228,24 @@ impl fmt::Display for Action {
         match &self.act {
             Act::AddFinalizer => write!(f, "add the finalizer to {}", self.run),
             Act::RemoveFinalizer => write!(f, "remove the finalizer from {}", self.run),
-            Act::Freeze { form: Form::Policy } => {
+            Act::DeleteDeorbit => write!(f, "delete {}", self.run),
+            Act::Block { form: Form::Policy } => {
                 f.write_str("refuse new claims, snapshots and load balancers by a ValidatingAdmissionPolicy")
             }
-            Act::Freeze { form: Form::Webhook } => f.write_str(
+            Act::Block { form: Form::Webhook } => f.write_str(
                 "refuse new claims, snapshots and load balancers by a ValidatingWebhookConfiguration",
             ),
-            Act::RemoveFreeze { name, .. } => write!(f, "remove the freeze {name}"),
+            Act::Unblock { name, .. } => write!(f, "lift the block {name}"),
             Act::DeleteObject { object, id: Some(id) } => write!(f, "delete {object} ({id})"),
             Act::DeleteObject { object, id: None } => write!(f, "delete {object}"),
             Act::SetDeletePolicy { object } => write!(f, "set the policy of {object} to Delete"),
             Act::DeleteInCloud { kind, id, name } => {
                 write!(f, "delete the {kind} {id} ({name}) in OpenStack")
             }
-            Act::RemoveRoutes { asked, routes } => {
-                write!(f, "remove {} routes of router {}:", routes.len(), asked.router_id)?;
-                routes.iter().try_for_each(|route| write!(f, " {route}"))
+            Act::RemoveRoutes { asked, recorded, stale } => {
+                let count = recorded.len() + stale.len();
+                write!(f, "remove {count} routes of router {}:", asked.router_id)?;
+                recorded.iter().chain(stale).try_for_each(|route| write!(f, " {route}"))
             }
         }
     }

@@ -1,13 +1,12 @@
-//! The conditions of a Deorbit.
+//! The conditions of a Deorbit: Complete and Failed as those of a Job; Ready, Reconciling and Stalled for kstatus; and what was observed.
 
-use std::sync::Arc;
-
-use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
+use common::api::deorbit::{DeorbitStatus, Phase};
 use common::conditions::{self, Condition, Seen, Status};
 use jiff::Timestamp;
 
-use super::{inventory, may_be_frozen, outlook};
-use crate::observe::snapshot::{Cleaner, Cluster, Snapshot, Unread};
+use super::presence::{Presence, presence};
+use super::{Planner, block};
+use crate::observe::snapshot::{Cluster, Provider, Snapshot, Unread};
 
 /// A Lease that was not renewed for so many of its durations is stale: another replica would have acquired it long ago.
 const DURATIONS: i64 = 4;
@@ -16,162 +15,229 @@ const LEAST_STALE_SECONDS: i64 = 60;
 
 /// Names of the controllers that do not renew their Leases. A controller without a Lease is unknown.
 #[must_use]
-pub fn stale(cluster: &Cluster, now: Timestamp) -> Vec<String> {
-    let is_stale = |cleaner: &&Cleaner| {
-        cleaner.renewed.is_some_and(|renewed| {
-            now.duration_since(renewed).as_secs() > (cleaner.seconds * DURATIONS).max(LEAST_STALE_SECONDS)
+pub fn stopped(cluster: &Cluster, now: Timestamp) -> Vec<String> {
+    let is_stale = |provider: &&Provider| {
+        provider.renewed.is_some_and(|renewed| {
+            now.duration_since(renewed).as_secs() > (provider.seconds * DURATIONS).max(LEAST_STALE_SECONDS)
         })
     };
-    cluster.cleaners.iter().filter(is_stale).map(|cleaner| cleaner.name.clone()).collect()
+    cluster.providers.iter().filter(is_stale).map(|provider| provider.name.clone()).collect()
+}
+
+/// The status of a stored condition.
+#[must_use]
+pub fn status_of(status: &DeorbitStatus, kind: &str) -> Option<Status> {
+    status.conditions.iter().find(|one| one.kind == kind).map(|one| one.status)
 }
 
 /// Whether `TargetReachable` or `CloudReachable` reports a refusal, and not an outage.
 #[must_use]
 pub fn is_refusal(condition: &Condition) -> bool {
-    condition.status == Status::False && condition.reason != Unread::OUTAGE
+    condition.status == Status::False && !is_outage(condition)
 }
 
-/// Sets one.
-pub fn set(
-    status: &mut DeorbitStatus,
-    generation: Option<i64>,
-    now: Timestamp,
-    what: (&'static str, Status),
-    reason: &'static str,
-    message: impl Into<String>,
-) {
-    let (kind, holds) = what;
-    let seen = Seen { kind, status: holds, observed_generation: generation, reason, message: message.into() };
-    conditions::set(&mut status.conditions, seen, now);
+/// Whether `TargetReachable` or `CloudReachable` reports an outage.
+#[must_use]
+pub fn is_outage(condition: &Condition) -> bool {
+    condition.status == Status::False && Unread::OUTAGES.contains(&condition.reason.as_str())
+}
+
+/// One condition: type, status, reason and message.
+type Word = (&'static str, Status, &'static str, String);
+
+/// Sets all conditions.
+pub(super) fn all(planner: &mut Planner<'_>) {
+    let run = &planner.snapshot.run;
+    let mut words = Vec::new();
+    // A Deorbit that has ended is read only where its block is to be lifted.
+    words.extend(block_word(planner));
+    if run.deleting.is_none() && !run.status.phase.is_final() {
+        words.extend(observed(planner));
+        words.extend(progress(planner));
+    } else if planner.status.phase == Phase::Aborting {
+        words.extend(progress(planner));
+    }
+    for (kind, status, reason, message) in words {
+        let seen = Seen { kind, status, observed_generation: run.generation, reason, message };
+        conditions::set(&mut planner.status.conditions, seen, planner.now);
+    }
+}
+
+fn block_word(planner: &Planner<'_>) -> Option<Word> {
+    let run = &planner.snapshot.run;
+    match &planner.snapshot.cluster {
+        Ok(cluster) if cluster.block.any() => Some((
+            "CreationBlocked",
+            Status::True,
+            "InPlace",
+            "new claims, snapshots and load balancers are refused until the Deorbit is deleted".into(),
+        )),
+        Ok(_) => Some(("CreationBlocked", Status::False, "NotInPlace", "nothing is refused".into())),
+        // An outage does not set it to Unknown if there was never a block.
+        Err(_) if run.held && block::may_exist(run) => Some((
+            "CreationBlocked",
+            Status::Unknown,
+            "Unavailable",
+            "the target cluster cannot be read".into(),
+        )),
+        Err(_) => None,
+    }
 }
 
 /// The conditions that depend on what was observed, not on the phase.
-pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp) {
-    let generation = snapshot.run.generation;
-    let mut say = |what, reason, message: String| set(status, generation, now, what, reason, message);
-    match &snapshot.cluster {
+fn observed(planner: &Planner<'_>) -> Vec<Word> {
+    let Snapshot { run, cluster, cloud, .. } = planner.snapshot;
+    let mut words = Vec::new();
+    match cluster {
         Ok(cluster) => {
-            say(("TargetReachable", Status::True), "Read", "the target cluster was read".into());
-            let stale = stale(cluster, now);
-            if cluster.cleaners.is_empty() {
-                say(
-                    ("CleanerNotRunning", Status::Unknown),
-                    "NoLease",
-                    "neither the cloud controller manager nor the CSI driver has a Lease".into(),
-                );
-            } else if stale.is_empty() {
-                say(("CleanerNotRunning", Status::False), "Renewed", "they renew their Leases".into());
+            words.push(("TargetReachable", Status::True, "Read", "the target cluster was read".to_owned()));
+            let stopped = stopped(cluster, planner.now);
+            words.push(if cluster.providers.is_empty() {
+                let message =
+                    "neither the cloud controller manager nor the CSI driver has a Lease".to_owned();
+                ("ProvidersHealthy", Status::Unknown, "NoLease", message)
+            } else if stopped.is_empty() {
+                ("ProvidersHealthy", Status::True, "Renewed", "they renew their Leases".to_owned())
             } else {
-                let message = format!("{} no longer renews its Lease", stale.join(", "));
-                say(("CleanerNotRunning", Status::True), "Stale", message);
-            }
-            if cluster.freeze.any() {
-                say(
-                    ("Frozen", Status::True),
-                    "InPlace",
-                    "new claims, snapshots and load balancers are refused".into(),
-                );
-            } else {
-                say(("Frozen", Status::False), "NotInPlace", "nothing is refused".into());
-            }
+                let message = format!("{} no longer renews its Lease", stopped.join(", "));
+                ("ProvidersHealthy", Status::False, "Stale", message)
+            });
         }
-        Err(why) => {
-            say(("TargetReachable", Status::False), why.reason(), why.to_string());
-            // An outage does not set Frozen to Unknown if there was never a freeze, or if it was removed before the
-            // end.
-            if snapshot.run.held && may_be_frozen(&snapshot.run) {
-                say(("Frozen", Status::Unknown), "Unavailable", "the target cluster cannot be read".into());
-            }
+        Err(why) => words.push(("TargetReachable", Status::False, why.reason(), why.to_string())),
+    }
+    words.push(match (cloud, &planner.unproven) {
+        (None, _) => {
+            let message = "spec.openstack is not given: nothing can be verified".to_owned();
+            ("CloudReachable", Status::Unknown, "NoCredentials", message)
         }
+        (Some(Err(why)), _) | (Some(Ok(_)), Some(why)) => {
+            ("CloudReachable", Status::False, why.reason(), why.to_string())
+        }
+        (Some(Ok(_)), None) => ("CloudReachable", Status::True, "Read", "OpenStack was read".to_owned()),
+    });
+    if run.protected {
+        let message = format!("nothing is done while it has the annotation {}", crate::names::PROTECT);
+        words.push(("Protected", Status::True, "Annotation", message));
+    } else if status_of(&run.status, "Protected").is_some() {
+        words.push(("Protected", Status::False, "NoAnnotation", String::new()));
     }
-    match &snapshot.cloud {
-        None => say(
-            ("CloudReachable", Status::Unknown),
-            "NoCredentials",
-            "spec.openstack is not given: nothing can be proven".into(),
-        ),
-        Some(Ok(_)) => say(("CloudReachable", Status::True), "Read", "OpenStack was read".into()),
-        Some(Err(why)) => say(("CloudReachable", Status::False), why.reason(), why.to_string()),
-    }
-    if snapshot.run.protected {
-        let message = format!("nothing is done while it carries {}", crate::names::PROTECT);
-        say(("Protected", Status::True), "Annotation", message);
-    } else if status.conditions.iter().any(|condition| condition.kind == "Protected") {
-        set(status, generation, now, ("Protected", Status::False), "NoAnnotation", "");
-    }
+    words
 }
 
-/// The condition Complete, and whether everything was verified.
-pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<Recorded>], now: Timestamp) {
-    let (generation, dry_run) = (snapshot.run.generation, snapshot.run.spec.dry_run);
-    let (remaining, debris) = (status.remaining, status.debris_count);
-    let (what, reason, message) = match status.phase {
-        _ if dry_run => {
-            (Status::False, "DryRun", "a dry run deletes nothing and is never complete".to_owned())
+/// The conditions that depend on the phase.
+fn progress(planner: &Planner<'_>) -> Vec<Word> {
+    let (status, run) = (&planner.status, &planner.snapshot.run);
+    let (remaining, kept, debris) = (planner.tally.total, status.kept, status.debris_count);
+    let word = word(status.phase);
+    let waiting = || match planner.refusal() {
+        _ if run.protected => {
+            ("Protected", format!("nothing is done while it has the annotation {}", crate::names::PROTECT))
         }
-        Phase::Complete => (Status::True, "Complete", "everything is gone".to_owned()),
-        Phase::CompletedWithDebris => (
+        Some(("TargetReachable", unread)) => {
+            ("TargetRefused", format!("the run waits until this is fixed: {unread}"))
+        }
+        Some((_, unread @ Unread::NotProven(_))) => {
+            ("LoginNotProven", format!("the run waits until this is fixed: {unread}"))
+        }
+        Some((_, unread)) => ("CloudRefused", format!("the run waits until this is fixed: {unread}")),
+        None => (word, format!("{remaining} remaining, {kept} kept")),
+    };
+    let left = format!("{debris} left; status.debris lists them");
+    let (complete, failed, ready, stalled, reason, message) = match status.phase {
+        Phase::Succeeded if debris == 0 => (
             Status::True,
-            "CompletedWithDebris",
-            format!("released with {debris} left; status.debris lists them"),
+            Status::False,
+            Status::True,
+            Status::False,
+            "Complete",
+            "everything is gone".to_owned(),
         ),
-        Phase::Failed => (Status::False, "Failed", format!("{debris} left, and spec.onTimeout is Block")),
-        phase => (Status::False, word(phase), format!("{remaining} remaining")),
+        Phase::Succeeded => (
+            Status::True,
+            Status::False,
+            Status::True,
+            Status::False,
+            "CompletedWithDebris",
+            format!("released with {left}"),
+        ),
+        Phase::Failed => (
+            Status::False,
+            Status::True,
+            Status::False,
+            Status::True,
+            "Failed",
+            format!("{left}, and spec.onTimeout is Block"),
+        ),
+        Phase::Planned => {
+            let message =
+                format!("{remaining} would be deleted, {kept} kept; ConfigMap {} lists them", status.records);
+            (Status::False, Status::False, Status::True, Status::False, "Planned", message)
+        }
+        _ => {
+            let (reason, message) = waiting();
+            let stalled =
+                if run.protected || planner.refusal().is_some() { Status::True } else { Status::False };
+            (Status::False, Status::False, Status::False, stalled, reason, message)
+        }
     };
-    set(status, generation, now, ("Complete", what), reason, message);
-    if dry_run {
-        let (what, reason, message) = match status.inventory.taken {
-            true => {
-                let message = format!("{remaining} would be deleted; status.inventory lists them");
-                (Status::True, "InventoryTaken", message)
-            }
-            false => (Status::False, word(status.phase), "the inventory is not taken yet".to_owned()),
-        };
-        set(status, generation, now, ("Planned", what), reason, message);
+    let not = |status: Status| if status == Status::True { Status::False } else { Status::True };
+    let reconciling = if ready == Status::True { Status::False } else { not(stalled) };
+    let mut words = vec![
+        ("Complete", complete, reason, message.clone()),
+        ("Failed", failed, reason, message.clone()),
+        ("Ready", ready, reason, message.clone()),
+        ("Reconciling", reconciling, reason, message.clone()),
+        ("Stalled", stalled, reason, message.clone()),
+    ];
+    if run.spec.dry_run {
+        let planned = if status.phase == Phase::Planned { Status::True } else { Status::False };
+        words.push(("Planned", planned, reason, message));
+    } else if status_of(&run.status, "Planned").is_some() {
+        words.push(("Planned", Status::False, "DryRunEnded", "spec.dryRun is false".to_owned()));
     }
-    // Clean is set only when the run reaches a final phase: a resource that was verified then stays verified.
-    if status.phase.is_final() && !snapshot.run.status.phase.is_final() {
-        let (what, reason, message) = match status.phase {
-            Phase::Complete if is_proven(snapshot, records) => (Status::True, "Proven", "0 left".to_owned()),
-            Phase::Complete => {
-                let why = match snapshot.cloud {
-                    None => "the cluster has nothing left; OpenStack was not read",
-                    Some(_) => "the cluster has nothing left; not everything could be verified in OpenStack",
-                };
-                (Status::Unknown, "NotProven", why.to_owned())
-            }
-            _ => (Status::False, "NotClean", format!("{debris} left")),
-        };
-        set(status, generation, now, ("Clean", what), reason, message);
+    if status.phase.is_final() {
+        words.push(verified(planner, debris));
     }
+    words
 }
 
-/// Whether everything was read from OpenStack, with a login that has shown something of the cluster.
-fn is_proven(snapshot: &Snapshot, records: &[Arc<Recorded>]) -> bool {
-    let Some(Ok(cloud)) = &snapshot.cloud else { return false };
-    let cluster = &snapshot.run.spec.cluster_name;
-    let went: Vec<_> = records.iter().filter(|record| record.kept.is_none()).collect();
-    let certain = |record: &Recorded| {
-        inventory::is_searched(record, cluster, cloud)
-            && !outlook::is_shared_unverifiably(record, cloud)
-            && !outlook::is_known_to_the_cluster_only(record)
-    };
-    let shown = went.iter().any(|record| record.seen) && inventory::is_own_project(records);
-    went.iter().all(|record| certain(record)) && (went.is_empty() || shown)
+/// Set at the end: a resource that was verified then stays verified.
+fn verified(planner: &Planner<'_>, debris: i64) -> Word {
+    let Snapshot { run, cloud, .. } = planner.snapshot;
+    if debris > 0 {
+        return ("Verified", Status::False, "DebrisLeft", format!("{debris} left"));
+    }
+    let unknown = planner.records.iter().filter(|record| record.kept.is_none()).find_map(|record| {
+        match presence(run, cloud.as_ref(), &planner.book.proof, record) {
+            Presence::Unknown(why) => Some(format!("{} {}: {why}", record.kind, record.name)),
+            Presence::Present(_) | Presence::Absent(_) => None,
+        }
+    });
+    match (cloud, unknown) {
+        (Some(Ok(_)), None) => ("Verified", Status::True, "EachIDIsGone", "0 left".to_owned()),
+        (_, Some(why)) => {
+            let message = format!("the cluster has nothing left; not everything could be verified: {why}");
+            ("Verified", Status::Unknown, "NotProven", message)
+        }
+        (_, None) => (
+            "Verified",
+            Status::Unknown,
+            "NotProven",
+            "the cluster has nothing left; OpenStack was not read".to_owned(),
+        ),
+    }
 }
 
 fn word(phase: Phase) -> &'static str {
     match phase {
         Phase::Pending => "Pending",
         Phase::Inventory => "Inventory",
-        Phase::Freeze => "Freeze",
-        Phase::Delete => "Delete",
-        Phase::Wait => "Wait",
-        Phase::Verify => "Verify",
-        Phase::Sweep => "Sweep",
-        Phase::Routes => "Routes",
-        Phase::Complete => "Complete",
-        Phase::CompletedWithDebris => "CompletedWithDebris",
+        Phase::Planned => "Planned",
+        Phase::Deleting => "Deleting",
+        Phase::Verifying => "Verifying",
+        Phase::Finishing => "Finishing",
+        Phase::Aborting => "Aborting",
+        Phase::Succeeded => "Succeeded",
         Phase::Failed => "Failed",
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, PodEviction, Recorded};
+use common::api::deorbit::{Kind, PodDeletion};
 use jiff::Timestamp;
 
 use super::action::{Act, Object, ObjectKind};
 use super::found::Found;
 use super::reason::Reason;
 use crate::observe::snapshot::{Cluster, Run};
+use crate::record::Recorded;
 
 /// The steps, in the order snapshots, pods, claims and volumes, Services, Ingresses.
 #[must_use]
@@ -49,7 +50,7 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
         }
     };
     delete(&[ObjectKind::VolumeSnapshot, ObjectKind::VolumeSnapshotContent], &mut steps);
-    if run.spec.pod_eviction == PodEviction::Delete {
+    if run.spec.pod_deletion == PodDeletion::Delete {
         let claims: HashMap<(&str, &str), Option<Timestamp>> = going
             .iter()
             .filter_map(|(one, _)| Some((one.delete.as_ref()?, one.deleting)))

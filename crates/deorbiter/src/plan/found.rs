@@ -8,13 +8,14 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use common::api::deorbit::{Choice, Kind, Recorded, Retained};
+use common::api::deorbit::{Choice, Kind, RetainedVolumes};
 use common::cloud::openstack::is_id;
 use jiff::Timestamp;
 
 use super::action::{Object, ObjectKind};
 use crate::names;
 use crate::observe::snapshot::{Cloud, Cluster, Meta, Run, Volume};
+use crate::record::Recorded;
 use crate::settings::Settings;
 
 /// One resource in OpenStack, and the object of the cluster that it belongs to.
@@ -90,7 +91,7 @@ struct Finder<'a> {
 
 impl Finder<'_> {
     fn retained(&self) -> bool {
-        self.run.spec.retained == Retained::Delete
+        self.run.spec.retained_volumes == RetainedVolumes::Delete
     }
 
     /// Why an object with one of these annotations, settings or policies is kept.
@@ -120,6 +121,7 @@ fn record(
     kept: Option<String>,
 ) -> Arc<Recorded> {
     Arc::new(Recorded {
+        named: id.is_some(),
         kind,
         id,
         object: Some(object.word().to_owned()),

@@ -3,17 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, Recorded};
+use common::api::deorbit::Kind;
 
 use super::action::ObjectKind;
 use super::found::{self, Found};
-use super::outlook;
+use super::presence::NOT_PROVEN;
 use crate::names;
-use crate::observe::snapshot::{Cloud, Cluster};
-
-/// The message about a login that verifies nothing.
-pub const SHOWS_NOTHING: &str =
-    "OpenStack has shown nothing of this cluster: is the login for its project and region?";
+use crate::observe::snapshot::{Cloud, Cluster, Unread};
+use crate::record::{Proof, Recorded};
 
 /// The records with what was found now. None is ever removed; an object that had no ID yet may get one.
 #[must_use]
@@ -71,6 +68,7 @@ fn change(record: &mut Arc<Recorded>, how: impl FnOnce(&mut Recorded)) {
 fn update(old: &mut Recorded, new: &Recorded) {
     old.id = old.id.take().or_else(|| new.id.clone());
     old.seen |= new.seen;
+    old.named |= new.named;
     // A floating IP that one of the Services of a shared load balancer keeps stays kept after that Service is gone,
     // whatever the others have.
     let same = |by: &String| *by == found::service(&new.namespace, &new.name);
@@ -96,6 +94,8 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
     for record in records.iter_mut().filter(|record| record.id.is_none()) {
         if let Some(id) = late_id(record, cluster, cloud, &made) {
             let record = Arc::make_mut(record);
+            // Named after the UID of its object, or after the cluster only.
+            record.named = record.kind != Kind::LoadBalancer;
             record.id = Some(id);
             // No Ingress was observed with the address of this one.
             record.shared |= ObjectKind::Ingress.has(record);
@@ -131,41 +131,40 @@ pub fn record_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
     }
 }
 
-/// Whether OpenStack has shown something of the cluster, so the login is for its own project and region. Where objects of the
-/// cluster name something, OpenStack must show part of that: what only has the cluster's name may belong to another cluster of that name.
-#[must_use]
-pub fn is_own_project(records: &[Arc<Recorded>]) -> bool {
-    let any_named = records.iter().any(|record| is_named(record));
-    records.iter().any(|record| record.seen && (!any_named || is_named(record)))
-}
-
-/// Whether objects of the cluster name something, and OpenStack has shown none of it.
-#[must_use]
-pub fn shows_nothing(records: &[Arc<Recorded>]) -> bool {
-    records.iter().any(|record| is_named(record)) && !is_own_project(records)
-}
-
-/// Whether an object has its ID, and OpenStack shows it as long as it exists.
-fn is_named(record: &Recorded) -> bool {
-    let by_the_cluster_s_name = record.kind == Kind::FloatingIP
-        || (ObjectKind::Ingress.has(record) && (record.kind != Kind::LoadBalancer || record.shared));
-    record.object.is_some()
-        && record.id.is_some()
-        && !by_the_cluster_s_name
-        && !outlook::is_known_to_the_cluster_only(record)
-}
-
-/// Whether OpenStack was searched for what a record is about: by its ID, or by a name that only it can have.
-#[must_use]
-pub fn is_searched(record: &Recorded, cluster: &str, cloud: &Cloud) -> bool {
-    if record.id.is_some() || record.kind != Kind::LoadBalancer {
-        return true;
+/// Records what proves that the login is for the target's own project and region.
+pub fn prove(proof: &mut Proof, records: &[Arc<Recorded>], cloud: &Cloud) {
+    proof.server = proof.server.take().or_else(|| cloud.own_server.clone());
+    for record in records.iter().filter(|record| record.named && cloud.shows(record)) {
+        match record.kind {
+            Kind::Volume | Kind::Snapshot => proof.block_storage = true,
+            Kind::LoadBalancer => proof.load_balancer = true,
+            Kind::FloatingIP | Kind::SecurityGroup => {}
+        }
     }
-    let name = match record.object.as_deref() {
-        Some("Ingress") => names::ingress_load_balancer(cluster, &record.namespace, &record.name),
-        _ => names::service_tag(cluster, &record.namespace, &record.name),
-    };
-    names::is_distinctive(cluster) && cloud.load_balancers.values().all(|seen| seen.name != name)
+}
+
+/// Why the login is not proven, where Nodes or objects of the cluster name something that could prove it. A snapshot is not counted: its ID
+/// may be that of a backup.
+#[must_use]
+pub fn unproven(
+    proof: &Proof,
+    records: &[Arc<Recorded>],
+    cluster: Option<&Cluster>,
+    cloud: &Cloud,
+) -> Option<Unread> {
+    let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
+    let servers = nodes.filter(|node| node.server.is_some()).count();
+    let is_evidence =
+        |record: &&Arc<Recorded>| record.named && matches!(record.kind, Kind::Volume | Kind::LoadBalancer);
+    let resources = records.iter().filter(is_evidence).count();
+    if proof.any() || servers + resources == 0 {
+        return None;
+    }
+    let region = cloud.region.as_deref().map_or_else(String::new, |region| format!(", region {region}"));
+    Some(Unread::NotProven(format!(
+        "{NOT_PROVEN} Project {}{region} has none of the servers of {servers} Nodes, and none of {resources} recorded volumes and load balancers",
+        cloud.project
+    )))
 }
 
 fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> Option<String> {

@@ -3,17 +3,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, Phase, Recorded};
-use common::plan::Plan;
+use common::api::deorbit::{Kind, Phase};
+use common::plan::{Plan, Regarding};
 use jiff::Timestamp;
 
 use super::found::Found;
-use super::{Act, Action, Reason, action, deletion, found, inventory, plan, sweep};
+use super::{Act, Action, Reason, action, deletion, discovery, found, inventory, plan, routes};
 use crate::observe::snapshot::{DoubtfulRoute, Snapshot};
+use crate::record::{NodeRoute, Recorded};
 use crate::settings::Settings;
 
-/// Every delete that a real run would begin with, with IDs; what else would be deleted; and everything that it would keep. The sweep and
-/// the routes are included where the Snapshot has the lists of these phases.
+/// Every delete that a real run would begin with, with IDs; what else would be deleted; and everything that it would keep. The discovery by
+/// name and the routes are included where the Snapshot has the lists of these phases.
 #[must_use]
 pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
     let mut recorded = snapshot.clone();
@@ -30,33 +31,38 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     if let Some(cloud) = cloud {
         inventory::name_late(&mut recorded.run.records, &snapshot.run.spec.cluster_name, cloud);
         inventory::record_seen(&mut recorded.run.records, cloud);
+        inventory::prove(&mut recorded.run.book.proof, &recorded.run.records, cloud);
     }
-    recorded.run.status.phase = Phase::Delete;
-    recorded.run.status.inventory.taken = true;
+    recorded.run.status.phase = Phase::Deleting;
+    recorded.run.book.taken = true;
     for (act, because) in deletion::steps(&recorded.run, &recorded.run.records, cluster, &found) {
         out.step(Action { run: Arc::clone(&about), act }, because);
     }
-    let routes = snapshot.run.spec.resources.routes.as_ref();
-    if let (Some(asked), Some(cloud)) = (routes, cloud) {
-        if let Some(why) = &cloud.routes_unread {
-            let because = Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() };
-            out.problem((*about).clone(), because);
+    let asked = snapshot.run.spec.resources.routes.as_ref();
+    match (asked, cloud.and_then(|cloud| cloud.routes.as_ref())) {
+        (Some(asked), Some(Ok(routes))) => {
+            routes::add(&mut recorded.run.book.routes, &routes.all, cluster);
+            let nodes: Vec<_> = recorded.run.book.routes.iter().map(NodeRoute::route).collect();
+            let stale: Vec<_> = routes.stale.iter().filter(|route| !nodes.contains(route)).cloned().collect();
+            if !(nodes.is_empty() && stale.is_empty()) {
+                let act = Act::RemoveRoutes { asked: asked.clone(), recorded: nodes, stale };
+                out.step(Action { run: Arc::clone(&about), act }, Reason::Requested);
+            }
+            for DoubtfulRoute { route, why } in &routes.doubtful {
+                let why = format!("route {route}: its next hop may still exist: {why}");
+                out.problem((*about).clone(), Reason::Kept { why });
+            }
+            unknown_routes(&mut out, &about, &asked.router_id, routes.unread.as_ref());
         }
-        if !cloud.routes.is_empty() {
-            let act = Act::RemoveRoutes { asked: asked.clone(), routes: cloud.routes.clone() };
-            out.step(Action { run: Arc::clone(&about), act }, Reason::Requested);
-        }
-        for DoubtfulRoute { route, why } in &cloud.doubtful_routes {
-            let why = format!("route {route}: its next hop may still exist: {why}");
-            out.problem((*about).clone(), Reason::Kept { why });
-        }
+        (Some(asked), Some(Err(why))) => unknown_routes(&mut out, &about, &asked.router_id, Some(why)),
+        _ => {}
     }
-    let shows_nothing = inventory::shows_nothing(&recorded.run.records);
-    let swept = cloud.filter(|_| !shows_nothing);
-    let swept =
-        swept.map(|cloud| sweep::found(&recorded.run, &recorded.run.records, cloud)).unwrap_or_default();
-    if shows_nothing && cloud.is_some() {
-        out.problem((*about).clone(), Reason::NothingFoundInCloud);
+    let run = &recorded.run;
+    let swept = cloud.map(|cloud| discovery::found(run, &run.book, &run.records, cloud)).unwrap_or_default();
+    let unproven =
+        cloud.and_then(|cloud| inventory::unproven(&run.book.proof, &run.records, Some(cluster), cloud));
+    if let Some(unread) = unproven {
+        out.problem((*about).clone(), Reason::LoginNotProven { why: unread.to_string() });
     }
     let (asked, going) = (with(&found, is_asked), with(&found, |one| one.deleting.is_some()));
     for record in recorded.run.records.iter().chain(swept.iter().map(|one| &one.record)) {
@@ -67,7 +73,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
                 out.problem((*about).clone(), Reason::Kept { why });
                 continue;
             }
-            _ if record.object.is_none() => match sweep::reported(&snapshot.run, record) {
+            _ if record.object.is_none() => match discovery::reported(&snapshot.run, record) {
                 None => "no object names it: it is deleted in OpenStack",
                 Some(why) => &format!("it is listed as debris: {why}"),
             },
@@ -80,6 +86,13 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         out.problem((*about).clone(), Reason::DeletedWithOwner { what });
     }
     out
+}
+
+fn unknown_routes(out: &mut Plan<Action>, about: &Arc<Regarding>, router: &str, why: Option<&String>) {
+    if let Some(why) = why {
+        let because = Reason::RoutesUnknown { router: router.to_owned(), why: why.clone() };
+        out.problem((**about).clone(), because);
+    }
 }
 
 /// Whether a step deletes it.

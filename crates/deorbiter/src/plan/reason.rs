@@ -18,12 +18,16 @@ pub enum Reason {
         /// Name of the claim, in the namespace of the Pod that uses it.
         claim: String,
     },
-    /// The volume's policy is Retain, and spec.retained is Delete.
+    /// The volume's policy is Retain, and spec.retainedVolumes is Delete.
     RetainOverridden,
     /// New objects must not be created meanwhile.
     CreationBlocked,
-    /// The run is over or was aborted.
-    RunEnded,
+    /// The Deorbit is being deleted.
+    DeorbitDeleted,
+    /// The run is over, and the cluster survives.
+    ClusterSurvives,
+    /// `ttlSecondsAfterFinished` is over.
+    Expired,
     /// The cluster's own controllers have not removed it.
     LeftInCloud {
         /// Its state there.
@@ -31,13 +35,13 @@ pub enum Reason {
     },
     /// No object of the cluster names it any more; it has the cluster's name.
     Unreferenced,
-    /// A run begins: its freeze must be removed even if the Deorbit is deleted.
+    /// A run begins: its block must be lifted when the Deorbit is deleted.
     RunStarted,
-    /// Its freeze is not in the cluster any more.
-    FreezeRemoved,
-    /// The cluster did not respond, or refused to remove the freeze, for so long that it is left to you.
-    FreezeMayRemain {
-        /// Name of the freeze's objects, which you have to delete in the target cluster.
+    /// Its block is not in the cluster any more.
+    BlockLifted,
+    /// The cluster did not respond, or refused to lift the block, for so long that it is left to you.
+    BlockMayRemain {
+        /// Name of the block's objects, which you have to delete in the target cluster.
         name: String,
     },
     /// It is kept.
@@ -75,8 +79,11 @@ pub enum Reason {
         /// The response.
         why: String,
     },
-    /// Objects of the target name resources in OpenStack, and the login shows none of them.
-    NothingFoundInCloud,
+    /// Nodes or objects of the target name servers and resources in OpenStack, and the login shows none of them.
+    LoginNotProven {
+        /// The project, the region, and what was searched.
+        why: String,
+    },
     /// The stale routes are unknown.
     RoutesUnknown {
         /// The router's ID.
@@ -84,18 +91,30 @@ pub enum Reason {
         /// The error: of a read, or of the pod networks in the spec.
         why: String,
     },
-    /// A controller that removes things in OpenStack does not renew its Lease.
-    CleanerNotRunning {
+    /// Routes were removed, and are there again.
+    RoutesRecreated {
+        /// The router's ID.
+        router: String,
+    },
+    /// Resources are not deleted within `timeouts.perObject`, or their driver has given up.
+    Overdue {
+        /// How many.
+        count: usize,
+        /// The first of them, with the reason.
+        first: String,
+    },
+    /// A controller that deletes resources in OpenStack does not renew its Lease.
+    ProviderStopped {
         /// The Lease.
         lease: String,
     },
-    /// Records are missing: nothing more can be done.
+    /// Records are missing: nothing is done without them, until a limit is over.
     RecordsLost {
         /// The error message, with the name of the missing or invalid ConfigMap.
         why: String,
     },
-    /// The freeze could not be created; the run goes on without it.
-    FreezeFailed {
+    /// The block could not be created; the run goes on without it after `timeouts.apiUnavailable`.
+    BlockFailed {
         /// Why.
         why: String,
     },
@@ -117,12 +136,14 @@ impl plan::Reason for Reason {
             Reason::UsesClaim { .. } => "UsesClaim",
             Reason::RetainOverridden => "RetainOverridden",
             Reason::CreationBlocked => "CreationBlocked",
-            Reason::RunEnded => "RunEnded",
+            Reason::DeorbitDeleted => "DeorbitDeleted",
+            Reason::ClusterSurvives => "ClusterSurvives",
+            Reason::Expired => "Expired",
             Reason::LeftInCloud { .. } => "LeftInCloud",
             Reason::Unreferenced => "Unreferenced",
             Reason::RunStarted => "RunStarted",
-            Reason::FreezeRemoved => "FreezeRemoved",
-            Reason::FreezeMayRemain { .. } => "FreezeMayRemain",
+            Reason::BlockLifted => "BlockLifted",
+            Reason::BlockMayRemain { .. } => "BlockMayRemain",
             Reason::Kept { .. } => "Kept",
             Reason::DeletedWithOwner { .. } => "DeletedWithOwner",
             Reason::TargetUnavailable { .. } => "TargetUnavailable",
@@ -130,22 +151,24 @@ impl plan::Reason for Reason {
             Reason::TargetRefused { .. } => "TargetRefused",
             Reason::TargetIsManagementCluster { .. } => "TargetIsManagementCluster",
             Reason::CloudRefused { .. } => "CloudRefused",
-            Reason::NothingFoundInCloud => "NothingFoundInCloud",
+            Reason::LoginNotProven { .. } => "LoginNotProven",
             Reason::RoutesUnknown { .. } => "RoutesUnknown",
-            Reason::CleanerNotRunning { .. } => "CleanerNotRunning",
+            Reason::RoutesRecreated { .. } => "RoutesRecreated",
+            Reason::Overdue { .. } => "Overdue",
+            Reason::ProviderStopped { .. } => "ProviderStopped",
             Reason::RecordsLost { .. } => "RecordsLost",
-            Reason::FreezeFailed { .. } => "FreezeFailed",
+            Reason::BlockFailed { .. } => "BlockFailed",
             Reason::DebrisLeft { .. } => "DebrisLeft",
         }
     }
 
     fn is_trouble(&self) -> bool {
-        matches!(self, Reason::FreezeMayRemain { .. } | Reason::DebrisLeft { .. })
+        matches!(self, Reason::BlockMayRemain { .. } | Reason::DebrisLeft { .. })
     }
 
     fn related(&self) -> Option<Related> {
         match self {
-            Reason::CleanerNotRunning { lease } => Some(Related {
+            Reason::ProviderStopped { lease } => Some(Related {
                 kind: "Lease".to_owned(),
                 namespace: Some(names::LEASES.to_owned()),
                 name: lease.clone(),
@@ -163,19 +186,23 @@ impl fmt::Display for Reason {
         match self {
             Reason::Requested => f.write_str("the Deorbit asks for it"),
             Reason::UsesClaim { claim } => write!(f, "it uses claim {claim}, which is to be deleted"),
-            Reason::RetainOverridden => f.write_str("its policy is Retain, and spec.retained is Delete"),
+            Reason::RetainOverridden => {
+                f.write_str("its policy is Retain, and spec.retainedVolumes is Delete")
+            }
             Reason::CreationBlocked => f.write_str("nothing new may be created while the rest is deleted"),
-            Reason::RunEnded => f.write_str("the run has ended"),
+            Reason::DeorbitDeleted => f.write_str("the Deorbit is being deleted"),
+            Reason::ClusterSurvives => f.write_str("the run has ended, and the cluster survives"),
+            Reason::Expired => f.write_str("spec.ttlSecondsAfterFinished is over"),
             Reason::LeftInCloud { state } => write!(f, "the cluster has not removed it; it is {state}"),
             Reason::Unreferenced => f.write_str("no object of the cluster names it any more"),
             Reason::RunStarted => {
-                f.write_str("a run starts, and its freeze must be removed even if the Deorbit is deleted")
+                f.write_str("a run starts, and its block must be lifted when the Deorbit is deleted")
             }
-            Reason::FreezeRemoved => f.write_str("its freeze is not in the target cluster"),
-            Reason::FreezeMayRemain { name } => {
+            Reason::BlockLifted => f.write_str("its block is not in the target cluster"),
+            Reason::BlockMayRemain { name } => {
                 write!(
                     f,
-                    "the target cluster does not respond, or refuses to delete the freeze; as soon as it can be done, delete the ValidatingAdmissionPolicy, its binding and the ValidatingWebhookConfiguration {name} there"
+                    "the target cluster does not respond, or refuses to lift the block; as soon as it can be done, delete the ValidatingAdmissionPolicy, its binding and the ValidatingWebhookConfiguration {name} there"
                 )
             }
             Reason::Kept { why } => write!(f, "it is kept: {why}"),
@@ -189,18 +216,27 @@ impl fmt::Display for Reason {
             Reason::CloudRefused { why } => {
                 write!(f, "the run waits until this is fixed: OpenStack cannot be used: {why}")
             }
-            Reason::NothingFoundInCloud => f.write_str(super::inventory::SHOWS_NOTHING),
+            Reason::LoginNotProven { why } => write!(f, "the run waits until this is fixed: {why}"),
             Reason::RoutesUnknown { router, why } => {
                 write!(f, "the stale routes of router {router} cannot be determined: {why}")
             }
-            Reason::CleanerNotRunning { lease } => {
+            Reason::RoutesRecreated { router } => {
+                write!(f, "routes of router {router}: {}", super::routes::RECREATED)
+            }
+            Reason::Overdue { count, first } => {
                 write!(
                     f,
-                    "{lease} no longer renews its Lease: start it again, or set spec.leftovers to Delete"
+                    "{count} are not deleted in time, first {first}; the run waits until timeouts.total"
+                )
+            }
+            Reason::ProviderStopped { lease } => {
+                write!(
+                    f,
+                    "{lease} no longer renews its Lease: start it again, or set spec.orphanPolicy to Delete"
                 )
             }
             Reason::RecordsLost { why } => f.write_str(why),
-            Reason::FreezeFailed { why } => write!(f, "the freeze cannot be created: {why}"),
+            Reason::BlockFailed { why } => write!(f, "the block of new objects cannot be created: {why}"),
             Reason::DebrisLeft { count, kind, first } => {
                 write!(f, "{count} left, first {kind} {first}; status.debris lists them")
             }

@@ -1,9 +1,8 @@
 //! The Services that use a load balancer: several can share one, including Services of other clusters.
 
-use common::api::deorbit::Recorded;
-
 use crate::names;
 use crate::observe::snapshot::{Cloud, LoadBalancer, Meta, Service};
+use crate::record::Recorded;
 
 /// The tag of a Service. Without the cluster's name, the only tag that ends with namespace and name of the Service: two clusters may
 /// have a Service of the same name behind one load balancer, and then None.

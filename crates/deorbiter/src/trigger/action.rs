@@ -67,7 +67,16 @@ pub enum Action {
         /// The whole Deorbit.
         manifest: Value,
     },
-    /// Deletes a running Deorbit, which aborts it and removes its freeze.
+    /// Records the UID of the object's Deorbit on the object: it was created, and deorbiter stopped before it was recorded.
+    RecordDeorbit {
+        /// The object.
+        target: ObjectId,
+        /// Namespace and name of the Deorbit.
+        deorbit: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Deletes a running Deorbit, which aborts it and lifts its block.
     AbortDeorbit {
         /// The object that it is for.
         target: ObjectId,
@@ -94,6 +103,9 @@ impl fmt::Display for Action {
                 write!(f, "remove finalizer {finalizer} from {target}")
             }
             Action::CreateDeorbit { namespace, name, .. } => write!(f, "create Deorbit {namespace}/{name}"),
+            Action::RecordDeorbit { target, deorbit, .. } => {
+                write!(f, "record Deorbit {deorbit} on {target}")
+            }
             Action::AbortDeorbit { namespace, name, .. } => {
                 write!(f, "abort Deorbit {namespace}/{name} by deleting it")
             }
@@ -111,6 +123,7 @@ impl plan::Action for Action {
             Action::Bind { .. } => "Bind",
             Action::Release { .. } => "Release",
             Action::CreateDeorbit { .. } => "CreateDeorbit",
+            Action::RecordDeorbit { .. } => "RecordDeorbit",
             Action::AbortDeorbit { .. } => "AbortDeorbit",
         }
     }
@@ -123,6 +136,7 @@ impl plan::Action for Action {
             Action::Bind { target, .. }
             | Action::Release { target, .. }
             | Action::CreateDeorbit { target, .. }
+            | Action::RecordDeorbit { target, .. }
             | Action::AbortDeorbit { target, .. } => about(target),
         }
     }

@@ -42,7 +42,7 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
             }
             let api = Api::<DeorbitBinding>::all(client.clone());
             let metadata = binding_metadata(&api, action, binding, uid).await?;
-            let steps = patch::off(&metadata, names::BINDING_FINALIZER, None);
+            let steps = patch::off(&metadata, names::BINDING_FINALIZER, &[]);
             send(client, action, api.resource_url(), binding, steps).await
         }
         Action::Bind { target, binding, finalizer } => {
@@ -60,15 +60,27 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
             if metadata.deletion_timestamp.is_some() != *terminating {
                 return Err(Error::Outdated(format!("{target} is being deleted by now")));
             }
-            let steps = patch::off(&metadata, finalizer, Some((names::BOUND_BY_ANNOTATION, binding)));
+            let mut marks = vec![(names::BOUND_BY_ANNOTATION, binding.as_str())];
+            let annotations = metadata.annotations.as_ref();
+            let deorbit = annotations.and_then(|all| all.get(names::DEORBIT_UID_ANNOTATION));
+            marks.extend(deorbit.map(|uid| (names::DEORBIT_UID_ANNOTATION, uid.as_str())));
+            let steps = patch::off(&metadata, finalizer, &marks);
             send(client, action, api.resource_url(), &target.name, steps).await
         }
         Action::CreateDeorbit { target, resource_version, namespace, manifest, .. } => {
-            let (_, metadata) = target_metadata(client, action, target, kind).await?;
-            if metadata.and_then(|metadata| metadata.resource_version).as_ref() != Some(resource_version) {
-                return Err(Error::Outdated(format!("{target} has changed")));
-            }
-            create(client, action, namespace, manifest).await
+            let (api, metadata) = target_metadata(client, action, target, kind).await?;
+            let is_same = |one: &ObjectMeta| one.resource_version.as_ref() == Some(resource_version);
+            let metadata = metadata.filter(is_same);
+            let metadata = metadata.ok_or_else(|| Error::Outdated(format!("{target} has changed")))?;
+            let uid = create(client, action, namespace, manifest).await?;
+            let steps = patch::annotate(&metadata, names::DEORBIT_UID_ANNOTATION, &uid);
+            send(client, action, api.resource_url(), &target.name, steps).await
+        }
+        Action::RecordDeorbit { target, uid, .. } => {
+            let (api, metadata) = target_metadata(client, action, target, kind).await?;
+            let metadata = metadata.ok_or_else(|| gone(target))?;
+            let steps = patch::annotate(&metadata, names::DEORBIT_UID_ANNOTATION, uid);
+            send(client, action, api.resource_url(), &target.name, steps).await
         }
         Action::AbortDeorbit { namespace, name, uid, .. } => {
             abort(client, action, namespace, name, uid).await
@@ -76,7 +88,7 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
     }
 }
 
-/// Creates a Deorbit. An existing one of its name is not read: the next reconciliation observes it.
+/// Creates a Deorbit, and returns its UID. An existing one of its name is not read: the next reconciliation observes it.
 ///
 /// # Errors
 /// [`Error::Outdated`] where one exists, otherwise the API server's error.
@@ -85,14 +97,14 @@ pub async fn create(
     what: &impl ToString,
     namespace: &str,
     manifest: &Value,
-) -> Result<(), Error> {
+) -> Result<String, Error> {
     let resource = ApiResource::erase::<Deorbit>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let object: DynamicObject = serde_json::from_value(manifest.clone())
         .map_err(|error| Error::Outdated(format!("{}: {error}", what.to_string())))?;
     let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&params, &object).await {
-        Ok(_) => Ok(()),
+        Ok(created) => Ok(created.metadata.uid.unwrap_or_default()),
         Err(kube::Error::Api(status)) if status.code == 409 => {
             Err(Error::Outdated(format!("{}: it exists already", what.to_string())))
         }
@@ -100,7 +112,7 @@ pub async fn create(
     }
 }
 
-/// Aborts a Deorbit by deleting it, which removes its freeze. Another one of its name is not touched.
+/// Aborts a Deorbit by deleting it, which lifts its block. Another one of its name is not touched.
 ///
 /// # Errors
 /// [`Error::Outdated`] where it is gone, otherwise the API server's error.

@@ -142,6 +142,7 @@ impl Bindings {
                 Action::Bind { target, .. }
                 | Action::Release { target, .. }
                 | Action::CreateDeorbit { target, .. }
+                | Action::RecordDeorbit { target, .. }
                 | Action::AbortDeorbit { target, .. } => {
                     Some((target.api_version.to_owned(), target.kind.to_owned()))
                 }

@@ -263,6 +263,7 @@ impl Seen<'_> {
             resource_version: metadata.resource_version.clone()?,
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             bound_by,
+            deorbit_uid: annotations.get(names::DEORBIT_UID_ANNOTATION).cloned(),
             terminating: metadata.deletion_timestamp.is_some(),
             selected,
             annotations: protecting.map(|(key, value)| (key.clone(), value.clone())).collect(),
@@ -279,7 +280,8 @@ fn read_deorbits(deorbits: &[Arc<deorbit::Deorbit>]) -> Vec<Deorbit> {
 /// A Deorbit for the plan.
 #[must_use]
 pub fn read_deorbit(deorbit: &deorbit::Deorbit) -> Option<Deorbit> {
-    let phase = deorbit.status.as_ref().map(|status| status.phase).unwrap_or_default();
+    let status = deorbit.status.as_ref();
+    let (phase, debris) = status.map(|status| (status.phase, status.debris_count)).unwrap_or_default();
     Some(Deorbit {
         namespace: deorbit.metadata.namespace.clone()?,
         name: deorbit.metadata.name.clone()?,
@@ -287,9 +289,10 @@ pub fn read_deorbit(deorbit: &deorbit::Deorbit) -> Option<Deorbit> {
         // A dry run cleans up nothing, even if it has the label.
         target_uid: deorbit.labels().get(names::TARGET_UID_LABEL).filter(|_| !deorbit.spec.dry_run).cloned(),
         terminating: deorbit.metadata.deletion_timestamp.is_some(),
+        spec: deorbit.spec.clone(),
         end: match phase {
-            Phase::Complete => Some(End::Complete),
-            Phase::CompletedWithDebris => Some(End::CompletedWithDebris),
+            Phase::Succeeded if debris == 0 => Some(End::Complete),
+            Phase::Succeeded => Some(End::CompletedWithDebris),
             Phase::Failed => Some(End::Failed),
             _ => None,
         },

@@ -22,24 +22,31 @@ pub fn on(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value> 
         }
     }
     if let Some((key, value)) = mark {
-        let annotations = metadata.annotations.as_ref().filter(|all| !all.is_empty());
-        match annotations {
-            Some(all) if all.get(key).is_some_and(|old| old == value) => {}
-            Some(_) => {
-                steps.push(json!({ "op": "add", "path": annotation(key), "value": value }));
-            }
-            None => {
-                steps.push(version(metadata));
-                steps.push(json!({ "op": "add", "path": "/metadata/annotations", "value": { key: value } }));
-            }
-        }
+        steps.extend(with_annotation(metadata, key, value));
     }
     of_object(metadata, steps)
 }
 
-/// Removes a finalizer and an annotation. Empty where neither exists.
+fn with_annotation(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<Value> {
+    match metadata.annotations.as_ref().filter(|all| !all.is_empty()) {
+        Some(all) if all.get(key).is_some_and(|old| old == value) => Vec::new(),
+        Some(_) => vec![json!({ "op": "add", "path": annotation(key), "value": value })],
+        None => vec![
+            version(metadata),
+            json!({ "op": "add", "path": "/metadata/annotations", "value": { key: value } }),
+        ],
+    }
+}
+
+/// Sets one annotation. Empty where it has the value.
 #[must_use]
-pub fn off(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value> {
+pub fn annotate(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<Value> {
+    of_object(metadata, with_annotation(metadata, key, value))
+}
+
+/// Removes a finalizer and annotations with these values. Empty where none of them exists.
+#[must_use]
+pub fn off(metadata: &ObjectMeta, finalizer: &str, marks: &[(&str, &str)]) -> Vec<Value> {
     let mut steps = Vec::new();
     let mut finalizers = metadata.finalizers.iter().flatten();
     if let Some(index) = finalizers.position(|one| one == finalizer) {
@@ -47,9 +54,11 @@ pub fn off(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value>
         steps.push(json!({ "op": "test", "path": path, "value": finalizer }));
         steps.push(json!({ "op": "remove", "path": path }));
     }
-    if let Some((key, value)) = mark
-        && metadata.annotations.as_ref().and_then(|all| all.get(key)).is_some_and(|old| old == value)
-    {
+    let annotations = metadata.annotations.as_ref();
+    for (key, value) in marks {
+        if !annotations.and_then(|all| all.get(*key)).is_some_and(|old| old == value) {
+            continue;
+        }
         steps.push(json!({ "op": "test", "path": annotation(key), "value": value }));
         steps.push(json!({ "op": "remove", "path": annotation(key) }));
     }
@@ -105,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_our_own_finalizer_and_annotation_are_removed() {
-        let patch = off(&metadata(&["a", "f", "b"], &[("d/b", "me")]), "f", Some(("d/b", "me")));
+        let patch = off(&metadata(&["a", "f", "b"], &[("d/b", "me")]), "f", &[("d/b", "me")]);
         assert_eq!(
             Value::from(patch),
             json!([
@@ -116,6 +125,6 @@ mod tests {
                 { "op": "remove", "path": "/metadata/annotations/d~1b" },
             ])
         );
-        assert!(off(&metadata(&["a"], &[("d/b", "other")]), "f", Some(("d/b", "me"))).is_empty());
+        assert!(off(&metadata(&["a"], &[("d/b", "other")]), "f", &[("d/b", "me")]).is_empty());
     }
 }

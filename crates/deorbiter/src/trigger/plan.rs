@@ -15,6 +15,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use common::api::deorbit::DeorbitSpec;
 use common::plan::Plan;
 use serde_json::{Value, json};
 
@@ -284,9 +285,22 @@ impl Planner<'_> {
             return self.hold(target, Reason::DeorbitNotCreated { why });
         };
         let name = deorbit_name(&target.object.name, &target.object.uid);
-        if self.deorbits.iter().any(|one| one.namespace == namespace && one.name == name) {
-            let why = format!("a Deorbit {namespace}/{name} that was created for something else exists");
-            return self.hold(target, Reason::DeorbitNotCreated { why });
+        if let Some(known) = self.deorbits.iter().find(|one| one.namespace == namespace && one.name == name) {
+            // deorbiter stopped between two writes. Only one that does exactly what the template says is taken for it.
+            let desired = serde_json::from_value(Value::Object(filled.spec));
+            let is_ours = known.target_uid.as_deref() == Some(target.object.uid.as_str())
+                && desired.is_ok_and(|desired: DeorbitSpec| desired == known.spec);
+            if !is_ours {
+                let why = format!("a Deorbit {namespace}/{name} that was created for something else exists");
+                return self.hold(target, Reason::DeorbitNotCreated { why });
+            }
+            self.standing.deorbiting += 1;
+            let action = Action::RecordDeorbit {
+                target: target.object.clone(),
+                deorbit: format!("{namespace}/{name}"),
+                uid: known.uid.clone(),
+            };
+            return self.plan.step(action, Reason::TargetDeleted { target: target.object.to_string() });
         }
         // Each try would be refused in the same way, and the object must be reported as held.
         match &target.refused {
@@ -310,24 +324,11 @@ impl Planner<'_> {
         self.plan.step(action, Reason::TargetDeleted { target: target.object.to_string() });
     }
 
+    /// The Deorbit of an object, by the UID that was recorded when it was created. A user who may create Deorbits must not be able to
+    /// release an object by a label.
     fn deorbit(&self, target: &Target) -> Option<&Deorbit> {
-        let place = self.place(target);
-        let of_target = |one: &&Deorbit| {
-            one.target_uid.as_deref() == Some(target.object.uid.as_str())
-                && place.as_ref().is_none_or(|place| one.namespace == *place)
-        };
-        let name = deorbit_name(&target.object.name, &target.object.uid);
-        self.deorbits.iter().filter(of_target).max_by_key(|one| one.name == name)
-    }
-
-    /// The namespace of an object's Deorbit. A user who may only write in other namespaces must not be able to release an object by
-    /// a label. None: it is unknown.
-    fn place(&self, target: &Target) -> Option<String> {
-        let rules = self.binding.rules.as_ref().ok()?;
-        if !rules.template.names_namespace() {
-            return target.object.namespace.clone();
-        }
-        rules.template.namespace(target.body.as_ref()?)
+        let uid = target.deorbit_uid.as_ref()?;
+        self.deorbits.iter().find(|one| one.uid == *uid)
     }
 
     /// The Deorbit of an object, where it can be aborted.

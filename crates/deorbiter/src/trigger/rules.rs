@@ -1,6 +1,6 @@
 //! The rules of a binding, read from its spec: every error is found here, before an object is bound.
 
-use common::api::deorbit::{DeorbitSpec, Leftovers};
+use common::api::deorbit::{DeorbitSpec, OrphanPolicy};
 use common::api::deorbit_binding::{DeorbitBindingSpec, DeorbitTemplate, LabelSelector, PhaseRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::core::Selector;
@@ -75,14 +75,14 @@ pub fn template(template: &DeorbitTemplate) -> Result<Template, String> {
 /// Why the API server would refuse a Deorbit of this spec, by the rules of its CustomResourceDefinition.
 fn contradiction(spec: &DeorbitSpec) -> Option<&'static str> {
     let openstack = spec.openstack.is_some();
-    if spec.sweep && !crate::names::is_distinctive(&spec.cluster_name) {
-        return Some("sweep needs a clusterName, and not the default name \"kubernetes\"");
+    if spec.discover_by_cluster_name && !crate::names::is_distinctive(&spec.cluster_name) {
+        return Some("discoverByClusterName needs a clusterName, and not the default name \"kubernetes\"");
     }
-    if spec.sweep && !openstack {
-        return Some("sweep needs openstack");
+    if spec.discover_by_cluster_name && !openstack {
+        return Some("discoverByClusterName needs openstack");
     }
-    if spec.leftovers == Leftovers::Delete && !openstack {
-        return Some("leftovers: Delete needs openstack");
+    if spec.orphan_policy == OrphanPolicy::Delete && !openstack {
+        return Some("orphanPolicy: Delete needs openstack");
     }
     (spec.resources.routes.is_some() && !openstack).then_some("resources.routes needs openstack")
 }
@@ -180,29 +180,31 @@ mod tests {
             (template(json!({ "inCluster": true })), true, "template.spec.kubeconfig is missing"),
             (template(json!({})), true, "template.spec.kubeconfig is missing"),
             (
-                template(json!({ "kubeconfig": kubeconfig, "freez": "None" })),
+                template(json!({ "kubeconfig": kubeconfig, "creationBlok": "None" })),
                 true,
-                "template.spec.freez is no field",
+                "template.spec.creationBlok is no field",
             ),
             (
-                template(json!({ "kubeconfig": kubeconfig, "timeouts": { "hangs": "1h" } })),
+                template(json!({ "kubeconfig": kubeconfig, "timeouts": { "totals": "1h" } })),
                 true,
-                "template.spec.timeouts.hangs is no field",
+                "template.spec.timeouts.totals is no field",
             ),
             (
-                template(json!({ "kubeconfig": kubeconfig, "freeze": "Maybe" })),
+                template(json!({ "kubeconfig": kubeconfig, "creationBlock": "Maybe" })),
                 true,
                 "template.spec: unknown variant",
             ),
             (
-                template(json!({ "kubeconfig": kubeconfig, "leftovers": "Delete" })),
+                template(json!({ "kubeconfig": kubeconfig, "orphanPolicy": "Delete" })),
                 true,
-                "template.spec.leftovers: Delete needs openstack",
+                "template.spec.orphanPolicy: Delete needs openstack",
             ),
             (
-                template(json!({ "kubeconfig": kubeconfig, "sweep": true, "clusterName": "kubernetes" })),
+                template(
+                    json!({ "kubeconfig": kubeconfig, "discoverByClusterName": true, "clusterName": "kubernetes" }),
+                ),
                 true,
-                "template.spec.sweep needs a clusterName",
+                "template.spec.discoverByClusterName needs a clusterName",
             ),
             (
                 template(json!({ "kubeconfig": kubeconfig, "resources": {

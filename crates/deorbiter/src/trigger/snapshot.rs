@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
+use common::api::deorbit::DeorbitSpec;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -113,6 +114,8 @@ pub struct Target {
     pub terminating: bool,
     /// The binding selects it.
     pub selected: bool,
+    /// UID of the Deorbit that its binding created, in its annotation.
+    pub deorbit_uid: Option<String>,
     /// Those of its annotations that protect it, by the binding.
     pub annotations: BTreeMap<String, String>,
     /// The whole object, where its phase or its template has to be known (see [`super::plan::needs_body`]).
@@ -178,8 +181,10 @@ pub struct Deorbit {
     pub name: String,
     /// metadata.uid
     pub uid: String,
-    /// UID of the object that it was created for.
+    /// UID of the object that it was created for, by its label, which anyone can write.
     pub target_uid: Option<String>,
+    /// Its spec.
+    pub spec: DeorbitSpec,
     /// It is being deleted.
     pub terminating: bool,
     /// How it ended, if it has.

@@ -1,7 +1,7 @@
 //! The template of a Deorbit: texts with field paths in braces, filled from one object.
 //!
 //! Strict: an invalid template is refused before any object is bound, and a field that an object does not have is an error, never an
-//! empty text. `{{` and `}}` stand for braces.
+//! empty text.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub enum Mistake {
     #[error(transparent)]
     NoPath(#[from] NoPath),
     /// One of a pair of braces is missing.
-    #[error("{0:?} has a brace without its other; write {{{{ or }}}} for a brace itself")]
+    #[error("{0:?} has a brace without its other: braces are for field paths only")]
     Brace(String),
 }
 
@@ -84,7 +84,7 @@ impl Template {
                 .collect::<Result<BTreeMap<_, _>, Unreadable>>()
         };
         // The spec stays as it is; reading its texts once finds every mistake.
-        reconcile(&template.spec, "spec", &mut |at, text| {
+        with_texts(&template.spec, "spec", &mut |at, text| {
             read(at.to_owned(), text).map(|_: Text| String::new())
         })?;
         Ok(Template {
@@ -115,18 +115,12 @@ impl Template {
             namespace: self.namespace.as_ref().map(|text| fill("namespace".to_owned(), text)).transpose()?,
             labels: all("labels", &self.labels)?,
             annotations: all("annotations", &self.annotations)?,
-            spec: reconcile(&self.spec, "spec", &mut |at, text| match text.parse::<Text>() {
+            spec: with_texts(&self.spec, "spec", &mut |at, text| match text.parse::<Text>() {
                 Ok(text) => fill(at.to_owned(), &text),
                 // `new` has read every text of the spec.
                 Err(_) => Ok(text.to_owned()),
             })?,
         })
-    }
-
-    /// The namespace that it names, filled from an object; None where it names none, or the object does not have the field.
-    #[must_use]
-    pub fn namespace(&self, object: &Value) -> Option<String> {
-        self.namespace.as_ref()?.fill(object).ok()
     }
 
     /// Whether it names a namespace.
@@ -137,7 +131,7 @@ impl Template {
 }
 
 /// A copy of the object with each text in it replaced.
-fn reconcile<E>(
+fn with_texts<E>(
     object: &Map<String, Value>,
     at: &str,
     replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
@@ -160,7 +154,7 @@ fn value_with<E>(
             let items = items.map(|(index, item)| value_with(item, &format!("{at}[{index}]"), replace));
             Value::Array(items.collect::<Result<_, E>>()?)
         }
-        Value::Object(object) => Value::Object(reconcile(object, at, replace)?),
+        Value::Object(object) => Value::Object(with_texts(object, at, replace)?),
         other => other.clone(),
     })
 }
@@ -186,28 +180,16 @@ impl std::str::FromStr for Text {
     fn from_str(text: &str) -> Result<Self, Mistake> {
         let brace = || Mistake::Brace(text.to_owned());
         let mut pieces = Vec::new();
-        let mut plain = String::new();
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
-            let (before, from) = rest.split_at(at);
-            plain.push_str(before);
-            if let Some(after) = from.strip_prefix("{{") {
-                plain.push('{');
-                rest = after;
-            } else if let Some(after) = from.strip_prefix("}}") {
-                plain.push('}');
-                rest = after;
-            } else {
-                let (path, after) =
-                    from.strip_prefix('{').and_then(|from| from.split_once('}')).ok_or_else(brace)?;
-                pieces.push(Piece::Plain(std::mem::take(&mut plain)));
-                pieces.push(Piece::Field(path.parse()?));
-                rest = after;
-            }
+            let (plain, from) = rest.split_at(at);
+            let (path, after) =
+                from.strip_prefix('{').and_then(|from| from.split_once('}')).ok_or_else(brace)?;
+            pieces.push(Piece::Plain(plain.to_owned()));
+            pieces.push(Piece::Field(path.parse()?));
+            rest = after;
         }
-        plain.push_str(rest);
-        pieces.push(Piece::Plain(plain));
-        pieces.retain(|piece| *piece != Piece::Plain(String::new()));
+        pieces.push(Piece::Plain(rest.to_owned()));
         Ok(Text(pieces))
     }
 }
@@ -230,7 +212,7 @@ mod tests {
             "spec": {
                 "kubeconfig": { "secretRef": { "name": "{.metadata.name}-kubeconfig", "key": "value" } },
                 "list": ["{.metadata.name}", 3, true, null],
-                "clusterName": "{{{.metadata.name}}}",
+                "clusterName": "{.metadata.namespace}-{.metadata.name}",
             },
         }))
         .unwrap();
@@ -239,7 +221,7 @@ mod tests {
         assert_eq!(filled.labels["a"], "prod");
         assert_eq!(filled.spec["kubeconfig"]["secretRef"]["name"], "prod-kubeconfig");
         assert_eq!(filled.spec["list"], json!(["prod", 3, true, null]));
-        assert_eq!(filled.spec["clusterName"], "{prod}");
+        assert_eq!(filled.spec["clusterName"], "team-prod");
     }
 
     #[test]

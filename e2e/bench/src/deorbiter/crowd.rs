@@ -49,9 +49,9 @@ pub(crate) async fn measure(stage: &Stage, bench: &mut Bench) -> Result<()> {
             .iter()
             .map(|one| one.status.as_ref().map(|status| status.phase).unwrap_or_default())
             .collect();
-        let failed = phases.iter().any(|phase| phase.is_final() && *phase != Phase::Complete);
+        let failed = phases.iter().any(|phase| phase.is_final() && *phase != Phase::Succeeded);
         ensure!(!failed, "a Deorbit failed: {phases:?}");
-        if phases.len() == DEORBITS && phases.iter().all(|phase| *phase == Phase::Complete) {
+        if phases.len() == DEORBITS && phases.iter().all(|phase| *phase == Phase::Succeeded) {
             break;
         }
         ensure!(began.elapsed() < TIMEOUT, "not all are complete after {TIMEOUT:?}: {phases:?}");
@@ -70,7 +70,7 @@ pub(crate) async fn measure(stage: &Stage, bench: &mut Bench) -> Result<()> {
         tokio::time::sleep(POLL).await;
     }
     stop(&deorbiter).await?;
-    env.thawed().await?;
+    env.unblocked().await?;
 
     let among = format!("{DEORBITS} Deorbits");
     bench.row(format!("{among} at once → all Complete"), "", milliseconds([took])).means(format!(

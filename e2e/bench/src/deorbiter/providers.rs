@@ -35,7 +35,7 @@ const VOLUME_RUNS: usize = 5;
 const BALANCER_RUNS: usize = 2;
 /// Octavia needs half a minute to delete a load balancer, and more on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// The time until claims are admitted again after a freeze.
+/// The time until claims are admitted again after a block.
 const THAW: Duration = Duration::from_secs(30);
 /// Between two polls of OpenStack: a hundredth of what is measured.
 const POLL: Duration = Duration::from_millis(50);
@@ -82,11 +82,11 @@ pub(crate) async fn measure(openstack: &OpenStack, bench: &mut Bench) -> Result<
             .means("From the first request to delete to the end of the last object in OpenStack, as with `kubectl delete`");
         bench
             .row(format!("{name}: deleted in a Deorbit"), "", milliseconds(ours.iter().map(|took| took.gone)))
-            .means("From the Deorbit's creation to the end of the last object in OpenStack; inventory and freeze come before the first delete");
+            .means("From the Deorbit's creation to the end of the last object in OpenStack; inventory and block come before the first delete");
         let verified = ours.iter().map(|took| took.complete.saturating_sub(took.gone));
         bench
             .row(format!("{name}: last one gone → Complete"), "≤ 5 s", milliseconds(verified))
-            .means("Until each ID was polled in OpenStack and the freeze was lifted");
+            .means("Until each ID was polled in OpenStack and the block was lifted");
         let longer = ours.iter().zip(&alone).map(|(took, alone)| took.complete.saturating_sub(*alone));
         bench
             .row(format!("{name}: longer than the providers alone"), "", milliseconds(longer))
@@ -149,13 +149,13 @@ impl<'a> Cluster<'a> {
         let name = format!("{}-{run}", if what == What::Volumes { "volumes" } else { "balancer" });
         let deorbit: Deorbit = serde_json::from_value(json!({
             "apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit", "metadata": { "name": name },
-            "spec": { "inCluster": true, "clusterName": CLUSTER, "openstack": { "identityRef": { "name": "cloud" } } },
+            "spec": { "inCluster": true, "clusterSurvives": true, "clusterName": CLUSTER, "openstack": { "identityRef": { "name": "cloud" } } },
         }))?;
         let began = Instant::now();
         deorbits.create(&PostParams::default(), &deorbit).await?;
         self.until_gone(&objects, began).await?;
         let gone = began.elapsed();
-        until_phase(&deorbits, &name, Phase::Complete, TIMEOUT).await?;
+        until_phase(&deorbits, &name, Phase::Succeeded, TIMEOUT).await?;
         let complete = began.elapsed();
         stop(&deorbiter).await?;
         self.until_empty().await?;
@@ -187,7 +187,7 @@ impl<'a> Cluster<'a> {
         Ok(objects)
     }
 
-    /// Retries, because the API server's watch reports the end of a freeze a moment later.
+    /// Retries, because the API server's watch reports the end of a block a moment later.
     async fn admitted(&self, create: impl AsyncFn() -> Result<()>) -> Result<()> {
         let began = Instant::now();
         while let Err(error) = create().await {

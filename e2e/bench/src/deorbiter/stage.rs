@@ -96,7 +96,7 @@ impl Stage {
         deorbits.delete(name, &DeleteParams::default()).await?;
         let gone = async || Ok(deorbits.get_opt(name).await?.is_none());
         self.env.wait(&format!("the end of {name}"), gone).await?;
-        self.env.thawed().await
+        self.env.unblocked().await
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn until_phase(
     loop {
         let status = deorbits.get(name).await?.status.unwrap_or_default();
         let (now, left) = (status.phase, status.remaining);
-        ensure!(!now.is_final() || now == Phase::Complete, "{name} ended as {now}, {left} remaining");
+        ensure!(!now.is_final() || now == Phase::Succeeded, "{name} ended as {now}, {left} remaining");
         if now >= phase {
             return Ok(status);
         }

@@ -34,13 +34,13 @@ pub(crate) async fn measure(stage: &Stage, bench: &mut Bench) -> Result<()> {
     let hung = stage.openstack.pause(Part::CinderVolume)?;
     let (deorbiter, _) = until_ready(&stage.counted()).await?;
     stage.deorbit(NAME, COUNTED_TARGET).await?;
-    stage.until(NAME, Phase::Verify, TIMEOUT).await?;
+    stage.until(NAME, Phase::Verifying, TIMEOUT).await?;
     tokio::time::sleep(CALM).await;
     window(stage, &deorbiter, "while volumes have been stuck for five minutes", bench).await?;
     let status = stage.env.status(NAME).await?;
-    ensure!(status.phase == Phase::Verify && status.remaining > 0, "nothing was stuck: {status:?}");
+    ensure!(status.phase == Phase::Verifying && status.remaining > 0, "nothing was stuck: {status:?}");
     drop(hung);
-    stage.until(NAME, Phase::Complete, TIMEOUT).await?;
+    stage.until(NAME, Phase::Succeeded, TIMEOUT).await?;
     window(stage, &deorbiter, "after Complete", bench).await?;
     stage.delete(NAME).await?;
     stop(&deorbiter).await
@@ -65,7 +65,7 @@ async fn window(stage: &Stage, deorbiter: &Program, what: &str, bench: &mut Benc
     let (reads, seconds) = (requests.len() - writes.len(), WINDOW.as_secs());
     bench.row(format!("Writes {what}, an hour"), "0", an_hour(writes.len() as f64, WINDOW)).means(format!(
         "{} in {seconds} s, to both API servers, Events included, except for the Lease ({} writes); to OpenStack it writes \
-         only with `leftovers: Delete`",
+         only with `orphanPolicy: Delete`",
         writes.len(),
         management.lease
     ));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Whether a kind is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Choice {
-    /// Its objects are deleted, but those that are marked to be kept.
+    /// Its objects are deleted, except those with an annotation that keeps them.
     Delete,
     /// It is left alone.
     Keep,
@@ -24,7 +24,8 @@ pub struct Resources {
     pub services: Choice,
     /// Ingresses of the class "openstack", which octavia-ingress-controller serves.
     pub ingresses: Choice,
-    /// Routes of the cluster's pods on a Neutron router, removed at the end. Left alone where it is not given.
+    /// Routes of the cluster's pods on a Neutron router, removed at the end: those to the Nodes that the inventory recorded, whether
+    /// these still exist, and stale ones. Left alone where it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routes: Option<Routes>,
 }

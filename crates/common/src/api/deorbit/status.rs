@@ -9,60 +9,79 @@ use serde::{Deserialize, Serialize};
 use crate::api::schema::{conditions, optional_time};
 use crate::conditions::Condition;
 
-/// How far a run is.
+/// The phase of a run.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Phase {
-    /// Nothing was done yet.
+    /// Nothing was read yet.
     #[default]
     Pending,
-    /// The IDs of everything that will be deleted are being recorded.
+    /// The IDs of everything that will be deleted are being recorded, and new objects are being blocked.
     Inventory,
-    /// New claims, snapshots and load balancers are being prevented.
-    Freeze,
-    /// Objects of the cluster are being deleted.
-    Delete,
-    /// Waiting until the cluster's own controllers have removed them.
-    Wait,
-    /// Each recorded ID is looked up in OpenStack until it is gone.
-    Verify,
-    /// Looking for what no object of the cluster names any more.
-    Sweep,
+    /// A dry run has recorded what would be deleted.
+    Planned,
+    /// Objects of the cluster are being deleted, and the cluster's own controllers delete their resources.
+    Deleting,
+    /// Each recorded ID is polled in OpenStack until it is gone.
+    Verifying,
     /// The cluster's routes are being removed.
-    Routes,
-    /// Everything is gone, and this is proven as far as credentials allow.
-    Complete,
-    /// A timeout is over; status.debris lists what is left. The cluster may die.
-    CompletedWithDebris,
+    Finishing,
+    /// The Deorbit is being deleted before the end of the run: the block is being lifted.
+    Aborting,
+    /// The cluster may be deleted: everything is gone, or status.debris lists what is left.
+    Succeeded,
     /// A timeout is over and onTimeout is Block; status.debris lists what is left.
     Failed,
 }
 
 impl Phase {
     /// All of them, in order.
-    pub const ALL: [Phase; 11] = [
+    pub const ALL: [Phase; 9] = [
         Phase::Pending,
         Phase::Inventory,
-        Phase::Freeze,
-        Phase::Delete,
-        Phase::Wait,
-        Phase::Verify,
-        Phase::Sweep,
-        Phase::Routes,
-        Phase::Complete,
-        Phase::CompletedWithDebris,
+        Phase::Planned,
+        Phase::Deleting,
+        Phase::Verifying,
+        Phase::Finishing,
+        Phase::Aborting,
+        Phase::Succeeded,
         Phase::Failed,
     ];
 
     /// Whether the run is over.
     #[must_use]
     pub fn is_final(self) -> bool {
-        self >= Phase::Complete
+        self >= Phase::Succeeded
     }
 }
 
 impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The origin of a Deorbit.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Trigger {
+    /// A user.
+    #[default]
+    Manual,
+    /// A DeorbitBinding.
+    Binding,
+    /// Cluster API's hook.
+    ClusterAPI,
+}
+
+impl Trigger {
+    /// All of them.
+    pub const ALL: [Trigger; 3] = [Trigger::Manual, Trigger::Binding, Trigger::ClusterAPI];
+}
+
+impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
@@ -117,100 +136,42 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeorbitStatus {
-    /// How far the run is.
+    /// The phase of the run.
     pub phase: Phase,
-    /// Complete, Clean, Frozen, TargetReachable, CloudReachable, CleanerNotRunning, Protected.
+    /// Complete, Failed, Ready, Reconciling, Stalled, Verified, CreationBlocked, TargetReachable, CloudReachable, ProvidersHealthy,
+    /// Planned, Protected.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
-    /// The OpenStack resources that were found, recorded before the first delete. A record is never removed.
-    pub inventory: Inventory,
-    /// Objects that shall go and are still there.
+    /// The cluster that is cleaned up.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub target: String,
+    /// The origin of the Deorbit.
+    pub trigger: Trigger,
+    /// Resources and objects that are to be deleted and still exist.
     pub remaining: i64,
+    /// Of these, those that take longer than timeouts.perObject.
+    pub overdue: i64,
+    /// Resources that are kept on purpose: by an annotation, a policy, or the spec.
+    pub kept: i64,
     /// Resources and objects that remain although they should be gone: the first entries.
     pub debris: Vec<Debris>,
     /// How many there are of them.
     pub debris_count: i64,
-    /// When the first delete was about to begin.
+    /// The first of the ConfigMaps that hold the records of the run: each resource in OpenStack with its ID, its object and, where it
+    /// is kept, the reason. The Deorbit owns them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub records: String,
+    /// When the run began.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "optional_time")]
-    pub started_at: Option<Timestamp>,
-    /// When the present phase began.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "optional_time")]
-    pub phase_since: Option<Timestamp>,
+    pub start_time: Option<Timestamp>,
     /// When the run was over.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "optional_time")]
-    pub completed_at: Option<Timestamp>,
-    /// Since when the target's API server or OpenStack has not answered once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "optional_time")]
-    pub first_unavailable_at: Option<Timestamp>,
+    pub completion_time: Option<Timestamp>,
     /// The generation of the spec that this was decided for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-}
-
-/// The OpenStack resources that a run found, and the cluster and the project in which it found them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Inventory {
-    /// Whether the target cluster was read whole at least once.
-    pub taken: bool,
-    /// UID of the target cluster's namespace kube-system, where it may be read: another cluster that answers in its place is
-    /// not touched.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
-    /// ID of the OpenStack project that was read: in another one every record would seem to be gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub project: Option<String>,
-    /// How many records there are.
-    pub count: i64,
-    /// The records, where there are few of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub records: Vec<Recorded>,
-    /// The ConfigMaps that hold the records, where there are many. The Deorbit owns them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub config_maps: Vec<String>,
-}
-
-/// One thing in OpenStack and the object of the cluster that holds it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Recorded {
-    /// Kind of the resource in OpenStack.
-    pub kind: Kind,
-    /// Its OpenStack ID; none while the cluster's object names none yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// Kind of the object in the cluster: PersistentVolumeClaim, PersistentVolume, VolumeSnapshot, Service, Ingress; none
-    /// where the sweep has found it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub object: Option<String>,
-    /// Namespace of that object.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// Name of that object, or in OpenStack where there is none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// UID of that object.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    /// The load balancer's tag that stands for this Service.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tag: Option<String>,
-    /// The load balancer also serves others, or is not known to serve this cluster alone: its tag goes, it stays.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub shared: bool,
-    /// OpenStack has shown it once: that it is not there any more proves that it is gone.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub seen: bool,
-    /// Why it is left alone, where it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<String>,
-    /// Namespace/name of the Service that keeps it, where it is a floating IP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_by: Option<String>,
 }
 
 /// One thing that is left.

@@ -10,37 +10,39 @@ fn the_smallest_spec_has_the_documented_defaults() {
     .unwrap();
     assert_eq!(spec.kubeconfig.unwrap().secret_ref.key, "value");
     assert_eq!(
-        (spec.retained, spec.freeze, spec.leftovers),
-        (Retained::Keep, Freeze::Policy, Leftovers::Report)
+        (spec.retained_volumes, spec.creation_block, spec.orphan_policy),
+        (RetainedVolumes::Keep, CreationBlock::Policy, OrphanPolicy::Report)
     );
     assert_eq!((spec.resources.services, spec.resources.ingresses), (Choice::Delete, Choice::Keep));
+    assert!(!spec.cluster_survives && spec.ttl_seconds_after_finished.is_none());
     assert_eq!(
         serde_json::to_value(spec.timeouts).unwrap(),
-        serde_json::json!({"hang": "24h", "apiUnavailable": "10m", "perObject": "30m", "loadBalancerGrace": "2m"})
+        serde_json::json!({"total": "24h", "apiUnavailable": "10m", "perObject": "30m", "loadBalancerGrace": "2m"})
     );
 }
 
 #[test]
-fn the_schema_has_rules_defaults_and_columns() {
+fn the_schema_has_rules_defaults_and_columns_with_descriptions() {
     let crd = serde_json::to_value(Deorbit::crd()).unwrap();
     let version = &crd["spec"]["versions"][0];
     let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    assert_eq!(spec["x-kubernetes-validations"].as_array().unwrap().len(), 8);
-    assert_eq!(spec["properties"]["timeouts"]["default"]["hang"], "24h");
+    assert_eq!(spec["x-kubernetes-validations"].as_array().unwrap().len(), 9);
+    assert_eq!(spec["properties"]["timeouts"]["default"]["total"], "24h");
     assert_eq!(spec["properties"]["inCluster"]["default"], false);
-    let columns: Vec<&str> = version["additionalPrinterColumns"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(columns, ["Phase", "Remaining", "Debris", "Age", "Message"]);
+    let columns = version["additionalPrinterColumns"].as_array().unwrap();
+    let names: Vec<&str> = columns.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["Phase", "Reason", "Target", "Trigger", "Remaining", "Kept", "Debris", "Age", "Message"]
+    );
+    assert!(columns.iter().all(|one| one["description"].is_string()), "{columns:?}");
     assert_eq!(crd["metadata"]["name"], "deorbits.deorbiter.perimeter.dev");
+    assert_eq!(crd["spec"]["names"]["shortNames"], serde_json::json!(["deo"]));
 }
 
 #[test]
-fn phases_are_in_order_and_the_last_three_are_final() {
+fn phases_are_in_order_and_the_last_two_are_final() {
     assert!(Phase::ALL.is_sorted());
-    assert_eq!(Phase::ALL.iter().filter(|phase| phase.is_final()).count(), 3);
-    assert_eq!(Phase::CompletedWithDebris.to_string(), "CompletedWithDebris");
+    assert_eq!(Phase::ALL.iter().filter(|phase| phase.is_final()).count(), 2);
+    assert_eq!(Phase::Succeeded.to_string(), "Succeeded");
 }

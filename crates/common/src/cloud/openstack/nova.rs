@@ -14,6 +14,9 @@ use super::rights::Call;
 pub struct Server {
     /// Its ID.
     pub id: String,
+    /// The project that it belongs to. An administrator's credential shows servers of other projects.
+    #[serde(default)]
+    pub tenant_id: Option<String>,
     /// Its name; None if its cell is down.
     #[serde(default)]
     pub name: Option<String>,

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use common::api::deorbit::{Kind, Recorded};
+use common::api::deorbit::Kind;
 use common::routes::Route;
+
+use crate::record::Recorded;
 
 /// The resources in OpenStack that the records and the cluster name. A resource that was requested and is missing here
 /// does not exist.
@@ -11,6 +13,10 @@ use common::routes::Route;
 pub struct Cloud {
     /// ID of the project.
     pub project: String,
+    /// The region that the login names, if it names one.
+    pub region: Option<String>,
+    /// A server of this project that a Node of the target names. It is searched only until one was found.
+    pub own_server: Option<String>,
     /// By ID.
     pub volumes: BTreeMap<String, CloudVolume>,
     /// By ID.
@@ -21,13 +27,9 @@ pub struct Cloud {
     pub floating_ips: BTreeMap<String, FloatingIp>,
     /// By ID: all of the project where any load balancer is read.
     pub security_groups: BTreeMap<String, SecurityGroup>,
-    /// The router's routes within the pod networks that are stale: in the phases Inventory and Routes.
-    pub routes: Vec<Route>,
-    /// Those within the pod networks whose next hop may or may not exist: in the same phases.
-    pub doubtful_routes: Vec<DoubtfulRoute>,
-    /// Why both are unknown, where they are.
-    pub routes_unread: Option<String>,
-    /// Whether the lists above are those of the whole project, for the sweep.
+    /// The routes of the router, where the spec names one: in the phases Inventory and Finishing.
+    pub routes: Option<Result<Routes, String>>,
+    /// Whether the lists above are those of the whole project, for the discovery by the cluster's name.
     pub whole: bool,
 }
 
@@ -117,6 +119,19 @@ pub struct SecurityGroup {
     pub name: String,
     /// Names the Service that it was created for.
     pub description: String,
+}
+
+/// The routes of a router into the pod networks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Routes {
+    /// All of them.
+    pub all: Vec<Route>,
+    /// Those that are stale.
+    pub stale: Vec<Route>,
+    /// Those whose next hop may or may not exist.
+    pub doubtful: Vec<DoubtfulRoute>,
+    /// Why it is unknown which of them are stale, where it is.
+    pub unread: Option<String>,
 }
 
 /// A route of the router that is kept, because its next hop may exist.

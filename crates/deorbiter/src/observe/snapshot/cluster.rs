@@ -1,38 +1,16 @@
 //! The observed state of a target cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-
-/// The API version of VolumeSnapshots that a cluster serves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SnapshotApi {
-    /// Since external-snapshotter 4.
-    #[default]
-    V1,
-    /// The older one, with the same fields.
-    V1beta1,
-}
-
-impl SnapshotApi {
-    /// As it is in paths.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            SnapshotApi::V1 => "v1",
-            SnapshotApi::V1beta1 => "v1beta1",
-        }
-    }
-}
 
 /// The objects of the target cluster that hold something in OpenStack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
     /// UID of its namespace kube-system, which identifies the cluster; None where it may not be read.
     pub uid: Option<String>,
-    /// In which version VolumeSnapshots are served.
-    pub snapshot_api: SnapshotApi,
     /// All claims.
     pub claims: Vec<Claim>,
     /// PersistentVolumes of Cinder; no others.
@@ -51,10 +29,12 @@ pub struct Cluster {
     pub pods: Vec<Pod>,
     /// Nodes that PersistentVolumes are attached to, by the PersistentVolume's name.
     pub attachments: BTreeMap<String, String>,
-    /// Leases of the controllers that remove things in OpenStack.
-    pub cleaners: Vec<Cleaner>,
-    /// The objects of this Deorbit's freeze that exist.
-    pub freeze: Freeze,
+    /// Leases of the controllers that delete resources in OpenStack.
+    pub providers: Vec<Provider>,
+    /// Its Nodes; none where they may not be listed.
+    pub nodes: Vec<Node>,
+    /// The objects of this Deorbit's block that exist.
+    pub block: Block,
 }
 
 impl Cluster {
@@ -184,9 +164,20 @@ pub struct Pod {
     pub unscheduled: bool,
 }
 
-/// A Lease of a controller that removes things in OpenStack.
+/// A Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cleaner {
+pub struct Node {
+    /// metadata.name
+    pub name: String,
+    /// Region and ID of the server in spec.providerID; an empty region where it names none.
+    pub server: Option<(String, String)>,
+    /// Its internal addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A Lease of a controller that deletes resources in OpenStack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provider {
     /// Name of the Lease.
     pub name: String,
     /// spec.renewTime
@@ -205,9 +196,9 @@ pub struct Version {
     pub resource_version: String,
 }
 
-/// The objects of this Deorbit's freeze that exist in the target cluster.
+/// The objects of this Deorbit's block that exist in the target cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Freeze {
+pub struct Block {
     /// It may not be read, and nothing of it was ever observed.
     pub forbidden: bool,
     /// The cluster has ValidatingAdmissionPolicies.
@@ -220,7 +211,7 @@ pub struct Freeze {
     pub webhook: Option<Version>,
 }
 
-impl Freeze {
+impl Block {
     /// Whether any part of it exists.
     #[must_use]
     pub fn any(&self) -> bool {

@@ -5,39 +5,52 @@ use std::fmt;
 /// Why the target cluster or OpenStack could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// No response, or a 5xx: it counts against `timeouts.apiUnavailable`.
-    Outage(String),
+    /// No response at all: for the target it counts against `timeouts.apiUnavailable`.
+    NoResponse(String),
+    /// A response with an error of the server itself: only `timeouts.total` counts.
+    Failing(String),
     /// A refusal, or a Secret or login that cannot be used. It never releases a cluster: the run waits until you fix it.
     Refused(String),
+    /// The Secret of the kubeconfig does not exist. It is refused like the others until the run has succeeded.
+    NoSecret(String),
     /// The kubeconfig leads to the cluster that deorbiter runs in.
     ManagementCluster(String),
+    /// Nothing shows that the login is for the target's own project and region.
+    NotProven(String),
 }
 
 impl Unread {
-    /// Whether `timeouts.apiUnavailable` counts.
+    /// Whether the server is unavailable, and does not refuse.
     #[must_use]
     pub fn is_outage(&self) -> bool {
-        matches!(self, Unread::Outage(_))
+        matches!(self, Unread::NoResponse(_) | Unread::Failing(_))
     }
 
     /// The reason of the condition `TargetReachable` or `CloudReachable`.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Unread::Outage(_) => Self::OUTAGE,
-            Unread::Refused(_) => "Refused",
+            Unread::NoResponse(_) => "NoResponse",
+            Unread::Failing(_) => "ServerError",
+            Unread::Refused(_) | Unread::NoSecret(_) => "Refused",
             Unread::ManagementCluster(_) => "IsManagementCluster",
+            Unread::NotProven(_) => "LoginNotProven",
         }
     }
 
-    /// The reason of an outage.
-    pub const OUTAGE: &str = "Unavailable";
+    /// The reasons of an outage.
+    pub const OUTAGES: [&str; 2] = ["NoResponse", "ServerError"];
 }
 
 impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unread::Outage(why) | Unread::Refused(why) | Unread::ManagementCluster(why) => f.write_str(why),
+            Unread::NoResponse(why)
+            | Unread::Failing(why)
+            | Unread::Refused(why)
+            | Unread::NoSecret(why)
+            | Unread::ManagementCluster(why)
+            | Unread::NotProven(why) => f.write_str(why),
         }
     }
 }

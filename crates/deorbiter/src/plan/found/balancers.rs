@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, Recorded};
+use common::api::deorbit::Kind;
 
 use super::{Finder, Found, record};
 use crate::names;
 use crate::observe::snapshot::{Cloud, FloatingIp, Meta};
 use crate::plan::action::{Object, ObjectKind};
 use crate::plan::sharing;
+use crate::record::Recorded;
 
 impl Finder<'_> {
     /// Services that have a load balancer.
@@ -44,6 +45,9 @@ impl Finder<'_> {
             };
             let mut load_balancer =
                 record(Kind::LoadBalancer, id.clone(), ObjectKind::Service, meta, kept.clone());
+            // One that was found by the cluster's name proves nothing.
+            let legacy = seen.is_some_and(|seen| seen.name == names::legacy_load_balancer(&meta.uid));
+            Arc::make_mut(&mut load_balancer).named = service.load_balancer.is_some() || legacy;
             if let (Some(seen), Some(cloud)) = (seen, self.cloud) {
                 let load_balancer = Arc::make_mut(&mut load_balancer);
                 load_balancer.tag = sharing::tag_of(cluster, meta, &seen.tags);
@@ -113,6 +117,7 @@ impl Finder<'_> {
                 let attached = sharing::is_attached(&ingress.addresses, seen, cloud);
                 Arc::make_mut(&mut load_balancer).shared = !attached || !seen.tags.is_empty();
             }
+            Arc::make_mut(&mut load_balancer).named = false;
             self.out.push(Found {
                 record: load_balancer,
                 delete: Some(Object::new(ObjectKind::Ingress, meta)),

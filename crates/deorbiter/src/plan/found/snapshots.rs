@@ -21,7 +21,6 @@ impl Finder<'_> {
     /// VolumeSnapshots, and contents without one.
     pub(super) fn snapshots(&mut self) -> Held {
         let mut held = Held::default();
-        let api = self.cluster.snapshot_api;
         let contents: HashMap<&str, _> =
             self.cluster.contents.iter().map(|content| (content.meta.name.as_str(), content)).collect();
         let claims: HashMap<(&str, &str), &Claim> = self
@@ -63,11 +62,9 @@ impl Finder<'_> {
             let release = content.filter(|content| content.retain && kept.is_none());
             self.out.push(Found {
                 record: record(Kind::Snapshot, id, ObjectKind::VolumeSnapshot, &snapshot.meta, kept),
-                delete: Some(Object::new(ObjectKind::VolumeSnapshot, &snapshot.meta).served_in(api)),
+                delete: Some(Object::new(ObjectKind::VolumeSnapshot, &snapshot.meta)),
                 deleting: snapshot.meta.deleting,
-                release: release.map(|content| {
-                    Object::new(ObjectKind::VolumeSnapshotContent, &content.meta).served_in(api)
-                }),
+                release: release.map(|content| Object::new(ObjectKind::VolumeSnapshotContent, &content.meta)),
             });
         }
         // Contents that no VolumeSnapshot names.
@@ -84,7 +81,7 @@ impl Finder<'_> {
             if kept.is_some() {
                 held.volumes.extend(self.source(content));
             }
-            let object = Object::new(ObjectKind::VolumeSnapshotContent, &content.meta).served_in(api);
+            let object = Object::new(ObjectKind::VolumeSnapshotContent, &content.meta);
             let go = self.retained() && content.retain && kept.is_none();
             self.out.push(Found {
                 record: record(Kind::Snapshot, content.id.clone(), object.kind, &content.meta, kept),

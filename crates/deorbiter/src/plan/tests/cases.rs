@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::api::deorbit::{Kind, Leftovers, Phase};
+use common::api::deorbit::{Kind, OrphanPolicy, Phase};
 use common::plan::Reason as _;
 use serde_json::json;
 
 use super::env::*;
 use crate::names;
-use crate::observe::snapshot::{CloudVolume, Cluster, FloatingIp, Freeze, Pod, Version};
+use crate::observe::snapshot::{Block, CloudVolume, Cluster, FloatingIp, Pod, Version};
 use crate::plan::{Act, preview};
 use crate::settings::Settings;
 
@@ -20,11 +20,10 @@ fn claims_snapshots_and_services_are_deleted_and_verified() {
     env.snapshot("daily", "data");
     env.service("web");
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     let cloud = env.cloud.as_ref().unwrap();
     assert!(cloud.volumes.is_empty() && cloud.snapshots.is_empty() && cloud.load_balancers.is_empty());
-    assert!(!env.cluster.freeze.any());
-    assert_eq!((env.did("by a ValidatingAdmissionPolicy"), env.did("remove the freeze")), (1, 1));
+    assert_eq!((env.did("by a ValidatingAdmissionPolicy"), env.did("lift the block")), (1, 0));
     assert!(env.run.records.iter().any(|one| one.kind == Kind::FloatingIP));
 }
 
@@ -45,23 +44,23 @@ fn d3_retained_volumes_are_kept_with_their_claims_and_not_waited_for() {
     env.volume("data").retain = true;
     env.untouchable = vec!["vol-data".into()];
     env.finish();
-    assert_eq!((env.run.status.phase, env.cluster.claims.len()), (Phase::Complete, 1));
+    assert_eq!((env.run.status.phase, env.cluster.claims.len()), (Phase::Succeeded, 1));
 }
 
 #[test]
 fn retained_volumes_are_deleted_where_the_spec_says_so() {
-    let mut env = proven(json!({"retained": "Delete"}));
+    let mut env = proven(json!({"retainedVolumes": "Delete"}));
     env.claim("data");
     env.volume("data").retain = true;
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     assert!(env.cloud.unwrap().volumes.is_empty());
 }
 
 #[test]
 fn d4_pods_that_hold_claims_go_unless_they_are_kept_out() {
     for (choice, deleted) in [("Delete", 1), ("None", 0)] {
-        let mut env = proven(json!({"podEviction": choice}));
+        let mut env = proven(json!({"podDeletion": choice, "timeouts": {"total": "1h"}}));
         env.claim("data");
         for claim in ["data", "other"] {
             let meta = meta("a", &format!("pod-{claim}"));
@@ -70,25 +69,27 @@ fn d4_pods_that_hold_claims_go_unless_they_are_kept_out() {
         env.untouchable = vec!["uid-pod-other".into()];
         env.finish();
         assert_eq!(env.did("delete Pod"), deleted);
-        let phase = if deleted == 1 { Phase::Complete } else { Phase::CompletedWithDebris };
-        assert_eq!(env.run.status.phase, phase);
+        assert_eq!(
+            (env.run.status.phase, env.run.status.debris_count),
+            (Phase::Succeeded, 1 - deleted as i64)
+        );
     }
 }
 
 #[test]
 fn d5_recreated_objects_are_recorded_and_deleted_again() {
-    let mut env = proven(json!({"freeze": "None"}));
+    let mut env = proven(json!({"creationBlock": "None"}));
     env.course.recreates = true;
     env.claim("data");
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     assert_eq!(env.run.records.iter().filter(|one| one.kind == Kind::Volume).count(), 2);
     assert!(env.cloud.unwrap().volumes.is_empty());
 }
 
 #[test]
 fn d6_a_volume_that_is_provisioned_after_its_claim_is_gone_is_found() {
-    let mut env = proven(json!({"leftovers": "Delete"}));
+    let mut env = proven(json!({"orphanPolicy": "Delete"}));
     env.claim("data").volume = None;
     let volume = env.cluster.volumes.pop().unwrap();
     let cinder = env.cloud.as_mut().unwrap().volumes.remove(&volume.id).unwrap();
@@ -106,9 +107,7 @@ fn d6_a_volume_that_is_provisioned_after_its_claim_is_gone_is_found() {
 fn an_unbound_claim_is_deleted_only_in_the_version_that_was_observed() {
     let mut env = proven(json!({}));
     env.unbound_claim("data");
-    while env.run.status.phase < Phase::Delete {
-        env.step();
-    }
+    env.until(Phase::Deleting);
     let decision = crate::plan::plan(&Settings::default(), &env.snapshot_now(), env.now);
     let Act::DeleteObject { object, .. } = &decision.plan.steps[0].action.act else {
         panic!("{:?}", decision.plan)
@@ -118,7 +117,7 @@ fn an_unbound_claim_is_deleted_only_in_the_version_that_was_observed() {
 
 #[test]
 fn d7_an_outage_counts_from_its_first_failure() {
-    let timeouts = json!({"hang": "24h", "apiUnavailable": "10m", "perObject": "12h"});
+    let timeouts = json!({"total": "24h", "apiUnavailable": "10m", "perObject": "12h"});
     let mut env = proven(json!({"timeouts": timeouts}));
     env.course.csi_stopped = true;
     env.claim("data");
@@ -128,12 +127,12 @@ fn d7_an_outage_counts_from_its_first_failure() {
     env.now += Duration::from_secs(6 * 3600);
     env.course.outage = env.reconcile..env.reconcile + 1;
     env.step();
-    assert_eq!(env.run.status.phase, Phase::Wait, "one failure after six hours is no outage");
+    assert_eq!(env.run.status.phase, Phase::Deleting, "one failure after six hours is no outage");
     env.step();
-    assert_eq!(env.run.status.first_unavailable_at, None);
+    assert_eq!(env.run.book.unreachable_since, None);
     env.course.outage = env.reconcile..usize::MAX;
     env.finish_blind();
-    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     assert_eq!(env.run.status.debris[0].id.as_deref(), Some("vol-data"));
 }
 
@@ -143,13 +142,14 @@ fn d8_a_target_that_was_never_reached_ends_with_a_report() {
     env.claim("data");
     env.course.outage = 0..usize::MAX;
     env.finish_blind();
-    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     assert_eq!(env.run.status.debris[0].kind, "Cluster");
+    assert_eq!(env.condition("Complete").1, "CompletedWithDebris");
 }
 
 #[test]
 fn a_run_that_ends_before_the_first_delete_lists_what_was_found() {
-    let mut env = proven(json!({}));
+    let mut env = proven(json!({"timeouts": {"total": "1h"}}));
     env.claim("data");
     env.course.cloud_outage = 0..usize::MAX;
     env.finish_blind();
@@ -160,7 +160,7 @@ fn a_run_that_ends_before_the_first_delete_lists_what_was_found() {
 
 #[test]
 fn with_the_target_gone_leftovers_are_deleted_by_their_ids() {
-    let mut env = proven(json!({"leftovers": "Delete"}));
+    let mut env = proven(json!({"orphanPolicy": "Delete"}));
     env.course.csi_stopped = true;
     env.claim("data");
     for _ in 0..8 {
@@ -173,7 +173,7 @@ fn with_the_target_gone_leftovers_are_deleted_by_their_ids() {
 
 #[test]
 fn stopped_controllers_are_not_waited_for_where_leftovers_are_deleted() {
-    let mut env = proven(json!({"leftovers": "Delete"}));
+    let mut env = proven(json!({"orphanPolicy": "Delete"}));
     (env.course.csi_stopped, env.course.ccm_stopped) = (true, true);
     env.stale_leases();
     env.claim("data");
@@ -181,20 +181,22 @@ fn stopped_controllers_are_not_waited_for_where_leftovers_are_deleted() {
     env.service("web");
     env.finish();
     let status = &env.run.status;
-    assert_eq!(status.phase, Phase::Complete);
-    assert!(status.completed_at.unwrap().duration_since(status.started_at.unwrap()).as_secs() < 60);
+    assert_eq!(status.phase, Phase::Succeeded);
+    assert!(
+        status.completion_time.unwrap().duration_since(env.run.book.deleting_since.unwrap()).as_secs() < 60
+    );
     assert_eq!(env.did("in OpenStack"), 4, "{:#?}", env.acts);
 }
 
 /// All Events are on one Deorbit.
 #[test]
 fn each_stopped_controller_and_the_debris_have_events_of_their_own() {
-    let mut env = proven(json!({"timeouts": {"perObject": "1m"}}));
+    let mut env = proven(json!({"timeouts": {"perObject": "1m", "total": "5m"}}));
     (env.course.csi_stopped, env.course.ccm_stopped) = (true, true);
     env.stale_leases();
-    let mut csi = env.cluster.cleaners[0].clone();
+    let mut csi = env.cluster.providers[0].clone();
     csi.name = "cinder-csi-openstack-org".into();
-    env.cluster.cleaners.push(csi);
+    env.cluster.providers.push(csi);
     env.claim("data");
     let mut about = BTreeSet::new();
     while !env.run.status.phase.is_final() {
@@ -218,25 +220,24 @@ fn d11_without_credentials_load_balancers_are_given_time_after_the_last_service(
     env.service("web");
     let began = loop {
         env.step();
-        if env.run.status.phase == Phase::Verify {
-            break env.run.status.phase_since.unwrap();
+        if env.run.status.phase == Phase::Verifying {
+            break env.run.book.phase_since.unwrap();
         }
     };
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete);
-    assert!(env.run.status.completed_at.unwrap().duration_since(began).as_secs() >= 120);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
+    assert!(env.run.status.completion_time.unwrap().duration_since(began).as_secs() >= 120);
 }
 
 #[test]
 fn a_service_whose_type_changed_is_recorded_until_its_load_balancer_is_gone() {
-    for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
-        let mut env = proven(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
+    for (leftovers, debris) in [("Delete", 0), ("Report", 2)] {
+        let mut env =
+            proven(json!({"orphanPolicy": leftovers, "timeouts": {"perObject": "1m", "total": "10m"}}));
         env.course.ccm_stopped = true;
         env.stale_leases();
         env.service("web").former = true;
-        while env.run.status.phase < Phase::Delete {
-            env.step();
-        }
+        env.until(Phase::Deleting);
         let decision = crate::plan::plan(&Settings::default(), &env.snapshot_now(), env.now);
         let Act::DeleteObject { object, .. } = &decision.plan.steps[0].action.act else {
             panic!("{:?}", decision.plan)
@@ -244,7 +245,7 @@ fn a_service_whose_type_changed_is_recorded_until_its_load_balancer_is_gone() {
         assert_eq!(object.version.as_str(), "1", "one that has lost it is not deleted");
         env.finish();
         let (status, cloud) = (&env.run.status, env.cloud.as_ref().unwrap());
-        assert_eq!(status.phase, phase, "{:?}", status.debris);
+        assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, debris), "{:?}", status.debris);
         assert_eq!(cloud.load_balancers.is_empty(), leftovers == "Delete");
         let record = env.run.records.iter().find(|one| one.id.as_deref() == Some("lb-web")).unwrap();
         assert_eq!((record.kind, record.kept.as_ref()), (Kind::LoadBalancer, None));
@@ -260,11 +261,11 @@ fn a_service_that_loses_its_load_balancer_in_the_run_is_kept_and_the_end_is_veri
     for _ in 0..8 {
         env.step();
     }
-    assert_eq!(env.run.status.phase, Phase::Wait);
+    assert_eq!(env.run.status.phase, Phase::Deleting);
     // The cloud controller manager runs again: load balancer and finalizer are removed, the Service stays.
     env.course.ccm_stopped = false;
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
 }
 
 #[test]
@@ -276,14 +277,14 @@ fn keep_annotation_and_setting_count_for_a_service_whose_type_changed() {
         (service.former, service.meta.keep) = (true, keep);
         env.untouchable = ["uid-web", "lb-web", "fip-web"].map(str::to_owned).to_vec();
         env.finish();
-        assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 0), "{:?}", env.acts);
+        assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 0), "{:?}", env.acts);
         assert!(env.run.records[0].kept.is_some());
     }
 }
 
 #[test]
 fn d12_foreign_classes_shared_and_user_made_load_balancers() {
-    let mut env = proven(json!({"leftovers": "Delete"}));
+    let mut env = proven(json!({"orphanPolicy": "Delete"}));
     env.service("metal").class = Some("metallb".into());
     env.service("shared");
     env.balancer("shared").tags.push("kube_service_other_b_api".into());
@@ -291,7 +292,7 @@ fn d12_foreign_classes_shared_and_user_made_load_balancers() {
     env.balancer("mine").name = "my-own".into();
     env.untouchable = vec!["uid-metal".into(), "lb-metal".into()];
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
     let left: Vec<&str> = env.cloud.as_ref().unwrap().load_balancers.keys().map(String::as_str).collect();
     assert_eq!(left, ["lb-metal", "lb-mine", "lb-shared"]);
     assert_eq!(env.did("in OpenStack"), 0);
@@ -299,7 +300,7 @@ fn d12_foreign_classes_shared_and_user_made_load_balancers() {
 
 #[test]
 fn a_load_balancer_of_another_cluster_with_the_same_service_name_is_kept_without_a_cluster_name() {
-    let mut env = proven(json!({"leftovers": "Delete", "clusterName": ""}));
+    let mut env = proven(json!({"orphanPolicy": "Delete", "clusterName": "", "timeouts": {"total": "1h"}}));
     env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web");
@@ -311,18 +312,18 @@ fn a_load_balancer_of_another_cluster_with_the_same_service_name_is_kept_without
 
 #[test]
 fn floating_ips_with_the_keep_annotation_are_kept() {
-    let mut env = proven(json!({"leftovers": "Delete"}));
+    let mut env = proven(json!({"orphanPolicy": "Delete"}));
     env.service("web").keep_floating_ip = true;
     env.untouchable = vec!["fip-web".into()];
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     assert_eq!(env.cloud.as_ref().unwrap().floating_ips.len(), 1);
 }
 
 #[test]
 fn keep_annotations_count_on_every_object() {
     for place in ["claim", "volume", "cinder", "snapshot"] {
-        let mut env = proven(json!({"leftovers": "Delete"}));
+        let mut env = proven(json!({"orphanPolicy": "Delete"}));
         env.claim("data");
         match place {
             "claim" => env.cluster.claims[0].meta.keep = true,
@@ -335,50 +336,80 @@ fn keep_annotations_count_on_every_object() {
         }
         env.untouchable = vec!["vol-data".into(), "snap-daily".into()];
         env.finish();
-        assert_eq!(env.run.status.phase, Phase::Complete, "{place}");
+        assert_eq!(env.run.status.phase, Phase::Succeeded, "{place}");
     }
 }
 
 #[test]
-fn error_deleting_is_debris_at_once() {
-    let mut env = proven(json!({}));
+fn error_deleting_is_reported_at_once_and_only_the_total_limit_ends_the_wait() {
+    let mut env = proven(json!({"timeouts": {"total": "1h"}}));
     env.course.csi_stopped = true;
     env.claim("data");
     env.cinder("data").status = "error_deleting".into();
+    env.until(Phase::Verifying);
+    let begun = env.run.book.deleting_since.unwrap();
+    let decision = env.step();
+    assert!(decision.plan.problems.iter().any(|one| one.because.to_string().contains("error_deleting")));
+    assert!(env.now.duration_since(begun).as_secs() < 60);
     env.finish();
     let status = &env.run.status;
-    assert_eq!(status.phase, Phase::CompletedWithDebris);
+    assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, 1));
     assert!(status.debris[0].reason.contains("error_deleting"));
-    let took = status.completed_at.unwrap().duration_since(status.started_at.unwrap());
-    assert!(took.as_secs() < 60, "{took:?}");
+    assert!(status.completion_time.unwrap().duration_since(begun).as_secs() >= 3500);
+}
+
+/// S6
+#[test]
+fn an_object_that_takes_too_long_is_reported_and_releases_nothing() {
+    for end in ["Release", "Block"] {
+        let timeouts = json!({"perObject": "5m", "total": "3h"});
+        let mut env = proven(json!({"onTimeout": end, "timeouts": timeouts}));
+        env.course.csi_stopped = true;
+        env.claim("data");
+        let mut reported = 0;
+        while env.run.book.clock.is_none_or(|begun| env.now.duration_since(begun).as_secs() < 2 * 3600) {
+            let decision = env.step();
+            reported += usize::from(decision.plan.problems.iter().any(|one| one.because.code() == "Overdue"));
+            assert!(!env.run.status.phase.is_final(), "{:?}", env.run.status);
+        }
+        assert!(reported > 10 && env.run.status.overdue == 1, "{reported}");
+        env.finish();
+        let phase = if end == "Block" { Phase::Failed } else { Phase::Succeeded };
+        assert_eq!((env.run.status.phase, env.run.status.debris_count), (phase, 1));
+    }
 }
 
 #[test]
 fn block_ends_in_failed_and_a_changed_spec_restarts_the_run() {
-    let mut env = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "1m"}}));
+    let mut env = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "1m", "total": "10m"}}));
     env.course.csi_stopped = true;
     env.claim("data");
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Failed);
-    assert!(!env.cluster.freeze.any(), "a failed run lifts its freeze too");
-    env.run.spec.leftovers = Leftovers::Delete;
+    assert!(env.cluster.block.any(), "nothing new while the cluster waits for you");
+    // Another change does not delete more.
+    env.run.spec.ttl_seconds_after_finished = Some(1 << 24);
     env.run.generation = Some(2);
+    env.step();
+    assert_eq!(env.run.status.phase, Phase::Failed);
+    env.run.spec.orphan_policy = OrphanPolicy::Delete;
+    env.run.generation = Some(3);
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
 }
 
 #[test]
-fn an_aborted_run_removes_its_freeze_even_if_its_status_does_not_have_it() {
+fn an_aborted_run_lifts_its_block_even_if_its_status_does_not_have_it() {
     for policy in [true, false] {
         let mut env = proven(json!({}));
         env.claim("data");
         env.run.held = true;
         let seen = |is: bool| is.then(Version::default);
-        env.cluster.freeze =
-            Freeze { policies: true, policy: seen(policy), webhook: seen(!policy), ..Freeze::default() };
+        env.cluster.block =
+            Block { policies: true, policy: seen(policy), webhook: seen(!policy), ..Block::default() };
         env.course.aborted = Some(0);
         env.finish();
-        assert!(env.gone && !env.cluster.freeze.any());
+        assert!(env.gone && !env.cluster.block.any());
         assert_eq!(env.deletes(), 0);
     }
 }
@@ -386,12 +417,12 @@ fn an_aborted_run_removes_its_freeze_even_if_its_status_does_not_have_it() {
 #[test]
 fn a_cluster_without_admission_policies_gets_the_webhook() {
     let mut env = proven(json!({}));
-    env.cluster.freeze.policies = false;
+    env.cluster.block.policies = false;
     env.claim("data");
     for _ in 0..5 {
         env.step();
     }
-    assert!(env.cluster.freeze.webhook.is_some());
+    assert!(env.cluster.block.webhook.is_some());
 }
 
 #[test]
@@ -423,7 +454,7 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     let mut dry = build(true);
     let preview = preview::preview(&Settings::default(), &dry.snapshot_now(), dry.now);
     dry.finish();
-    assert_eq!((dry.run.status.phase, dry.deletes(), dry.did("refuse")), (Phase::Inventory, 0, 0));
+    assert_eq!((dry.run.status.phase, dry.deletes(), dry.did("refuse")), (Phase::Planned, 0, 0));
     let mut real = build(false);
     real.finish();
     let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();
@@ -440,7 +471,8 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
 
 #[test]
 fn a_preview_lists_what_is_deleted_without_a_step_of_its_own() {
-    let mut env = proven(json!({"sweep": true, "leftovers": "Delete", "retained": "Delete",
+    let mut env =
+        proven(json!({"discoverByClusterName": true, "orphanPolicy": "Delete", "retainedVolumes": "Delete",
         "resources": {"routes": {"routerID": "r1", "podCIDRs": ["10.0.0.0/8"]}}}));
     // A claim that is gone already: its volume is deleted by the policy.
     env.claim("released");
@@ -449,10 +481,10 @@ fn a_preview_lists_what_is_deleted_without_a_step_of_its_own() {
     let cloud = env.cloud.as_mut().unwrap();
     let lost = CloudVolume { name: "pvc-x".into(), cluster: Some("prod".into()), ..CloudVolume::default() };
     cloud.volumes.insert("lost".into(), lost);
-    cloud.routes_unread = Some("no such router".into());
     let mut snapshot = env.snapshot_now();
     if let Some(Ok(cloud)) = &mut snapshot.cloud {
         cloud.whole = true;
+        cloud.routes = Some(Err("no such router".into()));
     }
     let preview = preview::preview(&Settings::default(), &snapshot, env.now);
     assert!(preview.steps.is_empty(), "{preview}");
@@ -464,7 +496,7 @@ fn a_preview_lists_what_is_deleted_without_a_step_of_its_own() {
 
 #[test]
 fn a_preview_finds_what_drivers_name_after_an_object_without_an_id() {
-    let mut env = proven(json!({"sweep": true, "leftovers": "Delete"}));
+    let mut env = proven(json!({"discoverByClusterName": true, "orphanPolicy": "Delete"}));
     env.claim("data");
     env.snapshot("young", "data");
     env.cluster.contents[0].id = None;
@@ -483,7 +515,8 @@ fn a_preview_finds_what_drivers_name_after_an_object_without_an_id() {
 
 #[test]
 fn a_sweep_deletes_what_no_object_names_and_nothing_of_another_cluster() {
-    let mut env = proven(json!({"sweep": true, "leftovers": "Delete", "retained": "Delete"}));
+    let mut env =
+        proven(json!({"discoverByClusterName": true, "orphanPolicy": "Delete", "retainedVolumes": "Delete"}));
     env.service("web");
     env.claim("kept").meta.keep = true;
     env.cinder("kept").cluster = Some("prod".into());
@@ -503,14 +536,15 @@ fn a_sweep_deletes_what_no_object_names_and_nothing_of_another_cluster() {
     cloud.load_balancers.insert("lb-neighbour".into(), neighbour);
     env.untouchable = ["other", "lb-neighbour", "vol-kept"].map(str::to_owned).to_vec();
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
     assert!(!env.cloud.as_ref().unwrap().volumes.contains_key("lost"));
 }
 
 #[test]
 fn a_sweep_deletes_the_floating_ips_of_the_load_balancers_that_it_deletes() {
-    for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
-        let mut env = proven(json!({"sweep": true, "leftovers": leftovers}));
+    for leftovers in ["Delete", "Report"] {
+        let mut env = proven(json!({"discoverByClusterName": true, "orphanPolicy": leftovers}));
+        env.node("n1", "10.0.0.5", true);
         env.service("web");
         env.cluster.services.clear();
         let cloud = env.cloud.as_mut().unwrap();
@@ -526,7 +560,7 @@ fn a_sweep_deletes_the_floating_ips_of_the_load_balancers_that_it_deletes() {
         }
         env.finish();
         let (status, cloud) = (&env.run.status, env.cloud.as_ref().unwrap());
-        assert_eq!(status.phase, phase, "{:?}", status.debris);
+        assert_eq!(status.phase, Phase::Succeeded, "{:?}", status.debris);
         let gone = leftovers == "Delete";
         assert_eq!(!cloud.load_balancers.contains_key("lb-web"), gone);
         assert_eq!(!cloud.floating_ips.contains_key("fip-web"), gone, "{:?}", env.acts);
@@ -539,8 +573,8 @@ fn a_sweep_deletes_the_floating_ips_of_the_load_balancers_that_it_deletes() {
 #[test]
 fn an_empty_cluster_is_done_at_once() {
     let mut env = proven(json!({}));
-    let freeze = Freeze { policies: true, ..Freeze::default() };
-    env.cluster = Cluster { uid: Some("target".into()), freeze, ..Cluster::default() };
+    let block = Block { policies: true, ..Block::default() };
+    env.cluster = Cluster { uid: Some("target".into()), block, ..Cluster::default() };
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Leftovers, Phase, Recorded};
+use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, OrphanPolicy, Phase};
 use common::conditions::Status;
 use jiff::Timestamp;
 use serde_json::json;
@@ -13,6 +13,7 @@ use crate::names;
 use crate::observe::snapshot::*;
 use crate::plan::action::{Form, ObjectKind};
 use crate::plan::{self, Act, Decision};
+use crate::record::{Book, Recorded};
 use crate::settings::Settings;
 
 mod environment;
@@ -38,19 +39,12 @@ pub struct Course {
     pub aborted: Option<usize>,
     /// UID of an object whose deletion the API server refuses.
     pub refuses: Option<String>,
-    /// So many times the freeze cannot be removed.
+    /// So many times the block cannot be lifted.
     pub clings: usize,
-    /// A claim is created at this point of the run: once, or repeatedly after a freeze.
-    pub makes: Option<Makes>,
-}
-
-/// When a claim is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Makes {
-    /// In the first reconciliation of this phase.
-    In(Phase),
-    /// When the freeze is removed.
-    Thawed,
+    /// A claim is created in the first reconciliation of this phase.
+    pub makes: Option<Phase>,
+    /// Another client creates a route again when it is removed.
+    pub recreates_routes: bool,
 }
 
 impl Default for Course {
@@ -69,6 +63,7 @@ impl Default for Course {
             refuses: None,
             clings: 0,
             makes: None,
+            recreates_routes: false,
         }
     }
 }
@@ -89,7 +84,6 @@ pub struct TestEnv {
     pub acts: Vec<String>,
     pub gone: bool,
     made: usize,
-    frozen: bool,
 }
 
 pub fn spec(change: serde_json::Value) -> DeorbitSpec {
@@ -132,17 +126,21 @@ impl TestEnv {
                 name: "prod".into(),
                 uid: "run-uid".into(),
                 generation: Some(1),
-                deleting: false,
+                deleting: None,
                 held: false,
                 protected: false,
+                trigger: Default::default(),
+                target: None,
                 spec,
                 status: DeorbitStatus::default(),
+                book: Book::default(),
                 records: Vec::new(),
+                lost: None,
             },
             cluster: Cluster {
                 uid: Some("target".into()),
                 classes: ["cinder".to_owned()].into(),
-                freeze: Freeze { policies: true, ..Freeze::default() },
+                block: Block { policies: true, ..Block::default() },
                 ..Cluster::default()
             },
             cloud,
@@ -155,7 +153,6 @@ impl TestEnv {
             acts: Vec::new(),
             gone: false,
             made: 0,
-            frozen: false,
         }
     }
 
@@ -255,8 +252,8 @@ impl TestEnv {
 
     pub fn stale_leases(&mut self) {
         let renewed = Some(self.now - Duration::from_secs(3600));
-        self.cluster.cleaners =
-            vec![Cleaner { name: "cloud-controller-manager".into(), renewed, seconds: 15 }];
+        self.cluster.providers =
+            vec![Provider { name: "cloud-controller-manager".into(), renewed, seconds: 15 }];
     }
 
     pub fn snapshot_now(&self) -> Snapshot {
@@ -266,14 +263,17 @@ impl TestEnv {
         );
         let mut cloud = self.cloud.clone();
         if let Some(cloud) = &mut cloud {
-            cloud.whole = self.run.spec.sweep && self.run.status.phase == Phase::Sweep;
+            cloud.whole = self.run.book.discovering;
+            if !matches!(self.run.status.phase, Phase::Inventory | Phase::Finishing) {
+                cloud.routes = None;
+            }
         }
         Snapshot {
             run: self.run.clone(),
             cluster: if self.course.refused.contains(&self.reconcile) {
                 Err(Unread::Refused("Unauthorized".into()))
             } else if blind {
-                Err(Unread::Outage("connection refused".into()))
+                Err(Unread::NoResponse("connection refused".into()))
             } else {
                 self.run.verify_identity(self.cluster.clone(), Ok(&self.management))
             },
@@ -281,9 +281,9 @@ impl TestEnv {
                 if self.course.cloud_refused.contains(&self.reconcile) {
                     Err(Unread::Refused("401".into()))
                 } else if dark {
-                    Err(Unread::Outage("503".into()))
+                    Err(Unread::Failing("503".into()))
                 } else {
-                    Ok(cloud)
+                    self.run.verify_project(cloud)
                 }
             }),
             failures: self.failures.clone(),
@@ -293,7 +293,7 @@ impl TestEnv {
     /// One reconciliation: plan, store, apply; then the controllers of the cluster run.
     pub fn step(&mut self) -> Decision {
         if self.course.aborted == Some(self.reconcile) {
-            self.run.deleting = true;
+            self.run.deleting = Some(self.now);
         }
         let snapshot = self.snapshot_now();
         let decision = plan::plan(&Settings::default(), &snapshot, self.now);
@@ -306,17 +306,17 @@ impl TestEnv {
         let refusal = |unread: Option<&Unread>| unread.is_some_and(|unread| !unread.is_outage());
         let cloud_unread = snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().err());
         let refused = refusal(snapshot.cluster.as_ref().err()) || refusal(cloud_unread);
-        if refused && !self.run.deleting && !self.run.status.phase.is_final() {
+        if refused && self.run.deleting.is_none() && !self.run.status.phase.is_final() {
             assert!(decision.plan.steps.is_empty(), "it acts in a refusal: {}", decision.plan);
             assert_eq!(decision.status.phase, self.run.status.phase, "a refusal moves the run");
         }
         let stored = self.run.records.clone();
-        if self.run.deleting {
-            self.run.status.first_unavailable_at = decision.status.first_unavailable_at;
-        } else {
-            self.run.status = decision.status.clone();
+        self.run.status = decision.status.clone();
+        if self.run.lost.is_none() {
+            self.run.book = decision.book.clone();
             self.run.records = decision.records.clone();
         }
+        let was_blocked = self.cluster.block.any();
         for (number, step) in decision.plan.steps.iter().enumerate() {
             let died = self.course.dies_before_acts == Some(self.reconcile);
             if died || (number > 0 && self.course.dies_after_first == Some(self.reconcile)) {
@@ -324,6 +324,10 @@ impl TestEnv {
             }
             self.acts.push(step.to_string());
             self.act(&step.action.act, &stored, snapshot.cluster.is_ok());
+        }
+        // A block outlives every reconciliation, but not its Deorbit.
+        if was_blocked && self.run.deleting.is_none() && !self.run.spec.cluster_survives {
+            assert!(self.cluster.block.any(), "the block was lifted: {}", decision.plan);
         }
         self.environment();
         self.reconcile += 1;
@@ -336,21 +340,22 @@ impl TestEnv {
             Act::AddFinalizer => self.run.held = true,
             Act::RemoveFinalizer => {
                 self.run.held = false;
-                self.gone = self.run.deleting;
+                self.gone = self.run.deleting.is_some();
             }
-            Act::Freeze { form: Form::Policy } => {
-                self.cluster.freeze.policy = Some(Version::default());
-                self.cluster.freeze.binding = Some(Version::default());
+            Act::DeleteDeorbit => self.run.deleting = Some(self.now),
+            Act::Block { form: Form::Policy } => {
+                self.cluster.block.policy = Some(Version::default());
+                self.cluster.block.binding = Some(Version::default());
             }
-            Act::Freeze { form: Form::Webhook } => self.cluster.freeze.webhook = Some(Version::default()),
-            Act::RemoveFreeze { .. } if self.course.clings > 0 => {
+            Act::Block { form: Form::Webhook } => self.cluster.block.webhook = Some(Version::default()),
+            Act::Unblock { .. } if self.course.clings > 0 => {
                 self.course.clings -= 1;
-                self.failures.insert(key("Freeze", "lift"), "503".into());
+                self.failures.insert(key("Block", "lift"), "503".into());
             }
-            Act::RemoveFreeze { name, .. } => {
-                self.failures.remove(&key("Freeze", "lift"));
-                assert_eq!(*name, names::freeze(&self.run.uid));
-                self.cluster.freeze = Freeze { policies: true, ..Freeze::default() };
+            Act::Unblock { name, .. } => {
+                self.failures.remove(&key("Block", "lift"));
+                assert_eq!(*name, names::block(&self.run.uid));
+                self.cluster.block = Block { policies: true, ..Block::default() };
             }
             Act::SetDeletePolicy { object } => {
                 for volume in self.cluster.volumes.iter_mut().filter(|one| one.meta.uid == object.uid) {
@@ -362,6 +367,7 @@ impl TestEnv {
             }
             Act::DeleteObject { object, id } => {
                 assert!(reachable && !self.run.spec.dry_run);
+                self.assert_proven(act);
                 let known = |one: &Arc<Recorded>| {
                     one.kept.is_none() && one.id == *id && (one.uid == object.uid || id.is_some())
                 };
@@ -379,7 +385,8 @@ impl TestEnv {
                 }
             }
             Act::DeleteInCloud { kind, id, .. } => {
-                assert_eq!(self.run.spec.leftovers, Leftovers::Delete);
+                assert_eq!(self.run.spec.orphan_policy, OrphanPolicy::Delete);
+                self.assert_proven(act);
                 let known = |one: &Arc<Recorded>| {
                     one.kind == *kind && one.id.as_ref() == Some(id) && one.kept.is_none()
                 };
@@ -404,8 +411,22 @@ impl TestEnv {
                     Kind::SecurityGroup => drop(cloud.security_groups.remove(id)),
                 }
             }
-            Act::RemoveRoutes { .. } => self.cloud.as_mut().unwrap().routes.clear(),
+            Act::RemoveRoutes { recorded, stale, .. } => {
+                let Some(Ok(routes)) = &mut self.cloud.as_mut().unwrap().routes else { panic!("{act:?}") };
+                routes.all.retain(|one| !recorded.contains(one) && !stale.contains(one));
+                routes.stale.retain(|one| !recorded.contains(one) && !stale.contains(one));
+            }
         }
+    }
+
+    /// No delete before identity is proven.
+    fn assert_proven(&self, act: &Act) {
+        assert!(self.run.book.cluster.is_some(), "the cluster is unknown: {act:?}");
+        let is_evidence =
+            |one: &Arc<Recorded>| one.named && matches!(one.kind, Kind::Volume | Kind::LoadBalancer);
+        let evidence = self.run.records.iter().any(is_evidence)
+            || self.cluster.nodes.iter().any(|node| node.server.is_some());
+        assert!(self.cloud.is_none() || self.run.book.proof.any() || !evidence, "not proven: {act:?}");
     }
 
     fn metas(&mut self) -> impl Iterator<Item = &mut Meta> {
@@ -421,11 +442,11 @@ impl TestEnv {
 
     /// Reconciles until no further reconciliation is planned. Returns the last decision.
     pub fn finish(&mut self) -> Decision {
-        for _ in 0..3000 {
+        for _ in 0..20_000 {
             let decision = self.step();
-            let ended = self.run.status.phase.is_final() || self.run.spec.dry_run;
+            let ended = self.run.status.phase.is_final() || self.run.status.phase == Phase::Planned;
             let over = ended && decision.requeue_after.is_none() && decision.plan.is_empty();
-            if self.gone || over || (self.run.deleting && !self.run.held) {
+            if self.gone || over || (self.run.deleting.is_some() && !self.run.held) {
                 return decision;
             }
         }
@@ -436,15 +457,45 @@ impl TestEnv {
         );
     }
 
-    /// Reconciles until the run is over, even if a freeze may still exist.
+    /// Reconciles until the run is over, even if a block may still exist.
     pub fn finish_blind(&mut self) {
-        for _ in 0..500 {
+        for _ in 0..10_000 {
             self.step();
             if self.run.status.phase.is_final() {
                 return;
             }
         }
         panic!("{:?}", self.run.status);
+    }
+
+    /// Reconciles until this phase is stored.
+    pub fn until(&mut self, phase: Phase) {
+        for _ in 0..1000 {
+            if self.run.status.phase >= phase {
+                return;
+            }
+            self.step();
+        }
+        panic!("{phase} is not reached: {:?}", self.run.status);
+    }
+
+    /// A Node with a server, which the project has or not.
+    pub fn node(&mut self, name: &str, address: &str, is_here: bool) {
+        let server = format!("server-{name}");
+        if let (Some(cloud), true) = (&mut self.cloud, is_here) {
+            cloud.own_server = Some(server.clone());
+        }
+        self.cluster.nodes.push(Node {
+            name: name.into(),
+            server: Some((String::new(), server)),
+            addresses: vec![address.parse().unwrap()],
+        });
+    }
+
+    /// The routes of the router.
+    pub fn routes(&mut self) -> &mut Routes {
+        let routes = &mut self.cloud.as_mut().unwrap().routes;
+        routes.get_or_insert_with(|| Ok(Routes::default())).as_mut().unwrap()
     }
 
     /// Status and reason of a condition.

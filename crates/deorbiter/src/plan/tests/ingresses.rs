@@ -11,8 +11,9 @@ use crate::observe::snapshot::{FloatingIp, Ingress, LoadBalancer, SecurityGroup}
 /// An Ingress of Octavia's class with this address, one of another class, and the load balancer with the first one's name: at 10.0.0.9,
 /// without a controller that deletes it.
 fn with_ingress(address: &str) -> TestEnv {
-    let asked = json!({"resources": {"ingresses": "Delete"}, "leftovers": "Delete", "timeouts": {"perObject": "10m"}});
+    let asked = json!({"resources": {"ingresses": "Delete"}, "orphanPolicy": "Delete", "timeouts": {"perObject": "10m", "total": "1h"}});
     let mut env = proven(asked);
+    env.node("n1", "10.0.0.5", true);
     env.service("x");
     env.cluster.services.clear();
     let (name, port) = (names::ingress_load_balancer("prod", "a", "shop"), Some("port-x".to_owned()));
@@ -45,10 +46,10 @@ fn load_balancers_of_deleted_ingresses_are_deleted_by_id_where_the_ingress_had_t
     for address in ["10.0.0.9", "203.0.113.9"] {
         let mut env = with_ingress(address);
         env.finish();
-        assert_eq!(env.run.status.phase, Phase::Complete, "{address}: {:?}", env.run.status.debris);
+        assert_eq!(env.run.status.phase, Phase::Succeeded, "{address}: {:?}", env.run.status.debris);
         assert!(env.cloud.as_ref().unwrap().floating_ips.is_empty());
         // octavia-ingress-controller may run: it gets its time first.
-        let took = env.now.duration_since(env.run.status.started_at.unwrap());
+        let took = env.now.duration_since(env.run.book.deleting_since.unwrap());
         assert!(took >= SignedDuration::from_mins(2), "{took}");
     }
 }
@@ -57,7 +58,7 @@ fn load_balancers_of_deleted_ingresses_are_deleted_by_id_where_the_ingress_had_t
 fn a_load_balancer_that_only_has_the_name_of_an_ingress_is_waited_for_and_becomes_debris() {
     let mut env = with_ingress("198.51.100.1");
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     let debris: Vec<_> = env.run.status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
     assert_eq!(debris, ["lb-x", "ip-x"]);
     assert!(env.cloud.as_ref().unwrap().load_balancers.contains_key("lb-x"));
@@ -69,16 +70,14 @@ fn floating_ip_and_security_group_of_another_cluster_s_load_balancer_are_kept_wh
     let name = names::ingress_load_balancer("prod", "a", "shop");
     let group = SecurityGroup { name, description: String::new() };
     env.cloud.as_mut().unwrap().security_groups.insert("group".into(), group);
-    while env.run.status.phase < Phase::Wait {
-        env.step();
-    }
+    env.until(Phase::Deleting);
     // Its owner deletes it, and keeps the address.
     let cloud = env.cloud.as_mut().unwrap();
     cloud.load_balancers.remove("lb-x");
     cloud.floating_ips.get_mut("ip-x").unwrap().port = None;
     env.untouchable.extend(["ip-x".to_owned(), "group".to_owned()]);
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     let debris: Vec<_> = env.run.status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
     assert_eq!(debris, ["ip-x", "group"]);
 }
@@ -93,7 +92,7 @@ fn a_load_balancer_that_an_ingress_got_just_before_its_deletion_is_waited_for() 
     }
     env.cloud.as_mut().unwrap().load_balancers.insert("lb-x".into(), late);
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     assert_eq!(env.run.status.debris[0].id.as_deref(), Some("lb-x"));
     assert!(env.cloud.as_ref().unwrap().load_balancers.contains_key("lb-x"));
 }
@@ -124,9 +123,8 @@ fn ingresses_have_their_addresses_and_security_groups_recorded() {
         class: Some("openstack".into()),
         ..Ingress::default()
     });
-    for _ in 0..4 {
-        env.step();
-    }
+    env.node("n1", "10.0.0.5", true);
+    env.until(Phase::Deleting);
     let recorded = |id: &str| env.run.records.iter().find(|one| one.id.as_deref() == Some(id)).unwrap();
     assert_eq!((recorded("made").kept.as_ref(), recorded("group").kept.as_ref()), (None, None));
     assert!(recorded("own").kept.as_deref().unwrap().contains("did not make it"));

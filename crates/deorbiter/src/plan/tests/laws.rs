@@ -12,7 +12,7 @@ prop_compose! {
     fn envs()(
         claims in prop::collection::vec((0_u8..6, any::<bool>()), 0..6),
         services in prop::collection::vec(0_u8..5, 0..4),
-        (retained, leftovers, freeze, sweep) in (any::<bool>(), any::<bool>(), 0_usize..3, any::<bool>()),
+        (retained, leftovers, block, discover) in (any::<bool>(), any::<bool>(), 0_usize..3, any::<bool>()),
         (start, length, cloud_start, cloud_length) in (0_usize..30, 0_usize..200, 0_usize..30, 0_usize..200),
         (refused, refused_for, cloud_refused, cloud_refused_for) in (0_usize..30, 0_usize..60, 0_usize..30, 0_usize..60),
         (csi_stopped, ccm_stopped, recreates, stale) in any::<(bool, bool, bool, bool)>(),
@@ -20,9 +20,9 @@ prop_compose! {
         aborted in prop::option::weighted(0.2, 0_usize..40),
     ) -> TestEnv {
         let mut env = TestEnv::new(spec(json!({
-            "openstack": with_cloud(), "retained": if retained { "Delete" } else { "Keep" }, "sweep": sweep,
-            "leftovers": if leftovers { "Delete" } else { "Report" }, "freeze": (["Policy", "Webhook", "None"][freeze]),
-            "timeouts": {"hang": "1h", "perObject": "5m", "apiUnavailable": "2m"},
+            "openstack": with_cloud(), "retainedVolumes": if retained { "Delete" } else { "Keep" }, "discoverByClusterName": discover,
+            "orphanPolicy": if leftovers { "Delete" } else { "Report" }, "creationBlock": (["Policy", "Webhook", "None"][block]),
+            "timeouts": {"total": "1h", "perObject": "5m", "apiUnavailable": "2m"},
         })));
         for (number, (variant, snapshot)) in claims.into_iter().enumerate() {
             let name = format!("c{number}");
@@ -77,7 +77,7 @@ proptest! {
         env.finish();
         let last = env.reconcile - 1;
         let blind = env.course.outage.contains(&last) || env.course.refused.contains(&last);
-        prop_assert!(!env.cluster.freeze.any() || blind, "a freeze is left");
+        prop_assert!(!env.cluster.block.any() || blind || !env.gone, "a block outlives its Deorbit");
         let cloud = env.cloud.as_ref().unwrap();
         for id in &env.untouchable {
             prop_assert!(cloud.volumes.contains_key(id), "{} is gone", id);

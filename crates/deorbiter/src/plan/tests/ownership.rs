@@ -11,10 +11,11 @@ use crate::names;
 use crate::observe::snapshot::{Claim, Content, FloatingIp, Pod};
 use crate::plan::found;
 
-/// With `leftovers: Delete`.
+/// With `orphanPolicy: Delete`.
 fn cleaned(mut change: serde_json::Value) -> TestEnv {
-    let leftovers = change.as_object_mut().unwrap().entry("leftovers");
+    let leftovers = change.as_object_mut().unwrap().entry("orphanPolicy");
     leftovers.or_insert(json!("Delete"));
+    change.as_object_mut().unwrap().entry("timeouts").or_insert(json!({"perObject": "10m", "total": "1h"}));
     proven(change)
 }
 
@@ -67,7 +68,7 @@ fn what_a_kept_pod_holds_is_kept() {
     env.cluster.pods.push(Pod { meta: pod, claims: vec!["data".into()], unscheduled: false });
     env.untouchable = ["vol-data", "uid-data", "uid-db-0"].map(str::to_owned).to_vec();
     env.finish();
-    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 0));
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 0));
     assert!(env.run.records[0].kept.as_deref().unwrap().contains("a pod that holds it"));
 }
 
@@ -86,35 +87,36 @@ fn a_volume_with_a_retained_snapshot_without_an_object_is_kept() {
         };
         env.untouchable = ["vol-data", "uid-data", "snap-daily"].map(str::to_owned).to_vec();
         env.finish();
-        assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 0), "{:?}", env.acts);
+        assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 0), "{:?}", env.acts);
     }
 }
 
 #[test]
 fn what_the_api_server_refuses_to_delete_is_not_deleted_in_openstack() {
-    let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
+    let mut env = cleaned(json!({"timeouts": {"perObject": "1m", "total": "10m"}}));
     env.claim("data");
     env.course.refuses = Some("uid-data".into());
     env.stale_leases();
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded);
     assert_eq!(env.did("in OpenStack"), 0, "{:?}", env.acts);
     assert!(env.run.status.debris[0].reason.contains("forbidden"), "{:?}", env.run.status.debris);
 }
 
 #[test]
 fn a_released_volume_without_a_driver_is_deleted_by_its_id_or_becomes_debris() {
-    for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
-        let mut env = cleaned(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
+    for (leftovers, debris) in [("Delete", 0), ("Report", 1)] {
+        let mut env =
+            cleaned(json!({"orphanPolicy": leftovers, "timeouts": {"perObject": "1m", "total": "10m"}}));
         env.claim("data");
         env.cluster.claims.clear();
         env.volume("data").phase = "Released".into();
         env.course.csi_stopped = true;
         env.finish();
         let status = &env.run.status;
-        assert_eq!(status.phase, phase, "{:?}", status.debris);
-        let took = status.completed_at.unwrap().duration_since(status.started_at.unwrap());
-        assert!(took.as_secs() < 600, "it waited although no controller deletes it: {took}");
+        assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, debris), "{:?}", status.debris);
+        let took = status.completion_time.unwrap().duration_since(env.run.book.deleting_since.unwrap());
+        assert!(took.as_secs() < 700, "it waited although no controller deletes it: {took}");
     }
 }
 
@@ -122,7 +124,7 @@ fn a_released_volume_without_a_driver_is_deleted_by_its_id_or_becomes_debris() {
 fn a_volume_that_is_reserved_for_a_claim_was_never_bound() {
     for (retained, goes) in [("Keep", false), ("Delete", true)] {
         for reserved in [None, Some(String::new())] {
-            let mut env = cleaned(json!({"leftovers": "Report", "retained": retained}));
+            let mut env = cleaned(json!({"orphanPolicy": "Report", "retainedVolumes": retained}));
             env.claim("data");
             env.cluster.claims.clear();
             let volume = env.volume("data");
@@ -136,7 +138,7 @@ fn a_volume_that_is_reserved_for_a_claim_was_never_bound() {
             assert_eq!(kept, why, "{reserved:?}");
             if !goes {
                 env.finish();
-                assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+                assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
             }
         }
     }
@@ -144,7 +146,7 @@ fn a_volume_that_is_reserved_for_a_claim_was_never_bound() {
 
 #[test]
 fn a_stuck_persistent_volume_delays_nothing_when_cinder_has_no_such_volume() {
-    let mut env = cleaned(json!({"leftovers": "Report"}));
+    let mut env = cleaned(json!({"orphanPolicy": "Report"}));
     env.claim("other");
     env.claim("data");
     env.cloud.as_mut().unwrap().volumes.remove("vol-data");
@@ -152,7 +154,7 @@ fn a_stuck_persistent_volume_delays_nothing_when_cinder_has_no_such_volume() {
     // No controller removes this one.
     env.volume("data").phase = "Failed".into();
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
 }
 
 #[test]
@@ -199,7 +201,7 @@ fn the_load_balancer_of_a_service_without_its_id_is_found_by_name() {
     env.stale_leases();
     env.service("web").load_balancer = None;
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
     let recorded = env.run.records.iter().find(|one| one.kind == Kind::LoadBalancer).unwrap();
     assert_eq!(recorded.id.as_deref(), Some("lb-web"));
     assert_eq!(env.did("delete the load balancer lb-web"), 1, "{:?}", env.acts);
@@ -213,13 +215,15 @@ fn a_service_without_a_load_balancer_gets_the_grace_period() {
     env.cloud.as_mut().unwrap().floating_ips.clear();
     env.finish();
     let status = &env.run.status;
-    assert_eq!(status.phase, Phase::Complete);
-    assert!(status.completed_at.unwrap().duration_since(status.started_at.unwrap()).as_secs() >= 120);
+    assert_eq!(status.phase, Phase::Succeeded);
+    assert!(
+        status.completion_time.unwrap().duration_since(env.run.book.deleting_since.unwrap()).as_secs() >= 120
+    );
 }
 
 #[test]
 fn a_floating_ip_on_another_port_is_in_use() {
-    let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
+    let mut env = cleaned(json!({"timeouts": {"perObject": "1m", "total": "10m"}}));
     env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web");
@@ -236,7 +240,7 @@ fn a_floating_ip_on_another_port_is_in_use() {
 
 /// Two Services with one load balancer and one floating IP, without a cloud controller manager.
 fn with_two_services_on_one_load_balancer() -> TestEnv {
-    let mut env = cleaned(json!({"timeouts": {"perObject": "10m"}}));
+    let mut env = cleaned(json!({"timeouts": {"perObject": "10m", "total": "1h"}}));
     env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web");
@@ -254,15 +258,13 @@ fn a_floating_ip_that_one_of_two_services_keeps_is_kept_after_that_one_is_gone()
         let mut env = with_two_services_on_one_load_balancer();
         env.cluster.services[keeper].keep_floating_ip = true;
         env.untouchable = vec!["fip-web".into()];
-        while env.run.status.phase < Phase::Wait {
-            env.step();
-        }
+        env.until(Phase::Deleting);
         // The cloud controller manager removed the finalizer just before it stopped.
         env.cluster.services.remove(keeper);
         let tag = names::service_tag("prod", "a", name);
         env.balancer("web").tags.retain(|one| *one != tag);
         env.finish();
-        assert_eq!(env.run.status.phase, Phase::Complete, "{name}: {:?}", env.run.status.debris);
+        assert_eq!(env.run.status.phase, Phase::Succeeded, "{name}: {:?}", env.run.status.debris);
         let cloud = env.cloud.as_ref().unwrap();
         assert!(cloud.load_balancers.is_empty() && cloud.floating_ips.contains_key("fip-web"), "{name}");
         let record = env.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
@@ -277,17 +279,13 @@ fn only_the_service_that_keeps_a_floating_ip_can_stop_keeping_it() {
     for itself in [true, false] {
         let mut env = with_two_services_on_one_load_balancer();
         env.cluster.services[0].keep_floating_ip = true;
-        while env.run.status.phase < Phase::Freeze {
-            env.step();
-        }
+        env.until(Phase::Inventory);
         if itself {
             env.cluster.services[0].keep_floating_ip = false;
         } else {
             env.cluster.services.remove(0);
         }
-        while env.run.status.phase < Phase::Delete {
-            env.step();
-        }
+        env.until(Phase::Deleting);
         let record = env.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
         let kept = record.kept.as_deref().is_some_and(|why| why.contains("a/web carries"));
         let kept_by = record.kept_by.as_deref() == Some("a/web");
@@ -297,7 +295,7 @@ fn only_the_service_that_keeps_a_floating_ip_can_stop_keeping_it() {
 
 #[test]
 fn a_sweep_keeps_the_load_balancer_of_a_kept_service_even_without_its_id() {
-    let mut env = cleaned(json!({"sweep": true}));
+    let mut env = cleaned(json!({"discoverByClusterName": true}));
     env.service("web").meta.keep = true;
     env.cluster.services[0].load_balancer = None;
     // Two of the name: either may be the Service's.
@@ -305,12 +303,12 @@ fn a_sweep_keeps_the_load_balancer_of_a_kept_service_even_without_its_id() {
     env.cloud.as_mut().unwrap().load_balancers.insert("lb-twin".into(), twin);
     env.untouchable = vec!["lb-web".into(), "lb-twin".into(), "uid-web".into()];
     env.finish();
-    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 0), "{:?}", env.acts);
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 0), "{:?}", env.acts);
 }
 
 #[test]
 fn a_volume_with_the_metadata_of_another_cluster_is_kept() {
-    let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
+    let mut env = cleaned(json!({"timeouts": {"perObject": "1m", "total": "10m"}}));
     env.course.csi_stopped = true;
     env.stale_leases();
     for (name, cluster) in [("ours", "prod"), ("unnamed", "kubernetes"), ("theirs", "stage")] {
@@ -337,7 +335,7 @@ fn handles_that_cannot_be_ids_are_not_requested() {
 
 #[test]
 fn recreated_pods_are_not_deleted_repeatedly() {
-    let mut env = cleaned(json!({"timeouts": {"perObject": "5m"}}));
+    let mut env = cleaned(json!({"timeouts": {"perObject": "5m", "total": "20m"}}));
     env.course.csi_stopped = true;
     env.claim("data");
     for _ in 0..20 {
@@ -353,7 +351,7 @@ fn recreated_pods_are_not_deleted_repeatedly() {
 #[test]
 fn a_snapshot_whose_content_was_never_bound_is_not_deleted() {
     for (retained, unbound) in [("Keep", None), ("Keep", Some(String::new())), ("Delete", None)] {
-        let mut env = cleaned(json!({"leftovers": "Delete", "retained": retained}));
+        let mut env = cleaned(json!({"orphanPolicy": "Delete", "retainedVolumes": retained}));
         env.claim("data");
         env.snapshot("imported", "data");
         env.cluster.snapshots.clear();
@@ -362,7 +360,7 @@ fn a_snapshot_whose_content_was_never_bound_is_not_deleted() {
             env.untouchable = ["vol-data", "uid-data", "snap-imported"].map(str::to_owned).to_vec();
         }
         env.finish();
-        assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+        assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
         let cloud = env.cloud.as_ref().unwrap();
         assert_eq!(cloud.snapshots.contains_key("snap-imported"), retained == "Keep", "{:?}", env.acts);
         if retained == "Keep" {

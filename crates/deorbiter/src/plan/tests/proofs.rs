@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use common::api::deorbit::Phase;
+use common::api::deorbit::{OnTimeout, Phase};
 use common::conditions::Status;
 use common::routes::Route;
 use jiff::SignedDuration;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::env::*;
 use crate::names;
-use crate::observe::snapshot::{Cloud, CloudVolume, DoubtfulRoute, Ingress, LoadBalancer, Pod};
+use crate::observe::snapshot::{CloudVolume, DoubtfulRoute, Ingress, LoadBalancer, Pod};
 
 fn ago(env: &TestEnv, minutes: i64) -> Option<jiff::Timestamp> {
     Some(env.now - SignedDuration::from_mins(minutes))
@@ -23,15 +23,16 @@ fn reasons(env: &TestEnv) -> String {
 #[test]
 fn with_a_wrong_cluster_name_a_load_balancer_does_not_count_as_gone() {
     for stopped in [true, false] {
-        let mut env = proven(json!({"clusterName": "production", "timeouts": {"perObject": "10m"}}));
+        let mut env =
+            proven(json!({"clusterName": "production", "timeouts": {"perObject": "10m", "total": "1h"}}));
         env.service("web");
         env.course.ccm_stopped = stopped;
         env.finish();
         if stopped {
-            assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+            assert_eq!(env.condition("Complete").1, "CompletedWithDebris");
             assert!(reasons(&env).contains("in a cluster prod: is spec.clusterName"), "{}", reasons(&env));
         } else {
-            assert_eq!((env.run.status.phase, env.condition("Clean").0), (Phase::Complete, Status::True));
+            assert_eq!((env.run.status.phase, env.condition("Verified").0), (Phase::Succeeded, Status::True));
         }
     }
 }
@@ -39,7 +40,7 @@ fn with_a_wrong_cluster_name_a_load_balancer_does_not_count_as_gone() {
 #[test]
 fn the_deletion_of_a_service_does_not_verify_its_part_of_a_load_balancer_without_its_name() {
     for stopped in [true, false] {
-        let mut env = proven(json!({"timeouts": {"perObject": "10m"}}));
+        let mut env = proven(json!({"timeouts": {"perObject": "10m", "total": "1h"}}));
         env.claim("data");
         env.service("web");
         let balancer = env.balancer("web");
@@ -48,10 +49,10 @@ fn the_deletion_of_a_service_does_not_verify_its_part_of_a_load_balancer_without
         env.finish();
         let status = &env.run.status;
         if stopped {
-            assert_eq!(status.phase, Phase::CompletedWithDebris);
+            assert!(status.debris_count > 0);
             assert!(reasons(&env).contains("the Service is being deleted and still there"), "{status:?}");
         } else {
-            assert_eq!((status.phase, env.condition("Clean").0), (Phase::Complete, Status::Unknown));
+            assert_eq!((status.phase, env.condition("Verified").0), (Phase::Succeeded, Status::Unknown));
         }
     }
 }
@@ -64,49 +65,31 @@ fn the_time_limit_of_what_was_being_deleted_before_starts_with_the_run() {
     let pod = Pod { meta: meta("a", "pod"), claims: vec!["data".into()], ..Pod::default() };
     env.cluster.pods.push(pod);
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{}", reasons(&env));
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{}", reasons(&env));
 }
 
 #[test]
-fn the_time_limit_restarts_when_the_run_deletes_in_openstack() {
-    let mut env = proven(json!({"leftovers": "Delete"}));
+fn a_load_balancer_that_is_busy_is_deleted_when_it_is_ready_again() {
+    let mut env = proven(json!({"orphanPolicy": "Delete"}));
     (env.course.csi_stopped, env.course.ccm_stopped) = (true, true);
     env.claim("data");
     env.service("web");
     env.balancer("web").status = "PENDING_UPDATE".into();
-    while env.run.status.phase < Phase::Verify {
-        env.step();
-    }
+    env.until(Phase::Verifying);
     // Octavia needs time.
-    env.now += Duration::from_secs(60);
+    env.now += Duration::from_secs(3600);
     env.step();
-    assert_eq!(env.run.status.phase, Phase::Verify);
+    assert_eq!(env.run.status.phase, Phase::Verifying);
     env.balancer("web").status = "ACTIVE".into();
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{}", reasons(&env));
+    assert_eq!(env.run.status.debris_count, 0, "{}", reasons(&env));
     assert!(env.cloud.as_ref().unwrap().floating_ips.is_empty(), "{:?}", env.acts);
-}
-
-#[test]
-fn a_login_for_another_region_verifies_nothing_at_the_second_try_either() {
-    let mut env = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "5m"}}));
-    env.claim("data");
-    let elsewhere = Cloud { project: "another".into(), ..Cloud::default() };
-    let hidden = env.cloud.replace(elsewhere).unwrap();
-    env.course.csi_stopped = true;
-    env.finish();
-    assert_eq!(env.run.status.phase, Phase::Failed);
-    env.now += Duration::from_secs(60);
-    env.run.generation = Some(2);
-    env.finish();
-    assert_eq!(env.run.status.phase, Phase::Failed, "{} stands", hidden.volumes.len());
-    assert!(reasons(&env).contains("is the login for its project and region?"), "{}", reasons(&env));
 }
 
 #[test]
 fn what_was_gone_before_the_run_counts_as_gone_if_openstack_shows_the_cluster() {
     for shown in [true, false] {
-        let mut env = proven(json!({"timeouts": {"perObject": "5m"}}));
+        let mut env = proven(json!({"timeouts": {"perObject": "5m", "total": "20m"}}));
         let deleting = ago(&env, 10);
         env.claim("data").meta.deleting = deleting;
         env.course.csi_stopped = true;
@@ -115,45 +98,25 @@ fn what_was_gone_before_the_run_counts_as_gone_if_openstack_shows_the_cluster() 
         env.cloud.as_mut().unwrap().volumes.clear();
         if shown {
             env.claim("other").meta.keep = true;
-        }
-        let began = env.now;
-        env.finish();
-        let took = env.now.duration_since(began);
-        if shown {
-            assert_eq!(env.run.status.phase, Phase::Complete, "{}", reasons(&env));
-            assert!(took < SignedDuration::from_mins(5), "{took}");
+            let began = env.now;
+            env.finish();
+            assert_eq!(env.run.status.debris_count, 0, "{}", reasons(&env));
+            assert!(env.now.duration_since(began) < SignedDuration::from_mins(5));
         } else {
             // Another project would look the same.
-            assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
-            assert_eq!(env.run.status.debris[0].id.as_deref(), Some("vol-data"));
-            assert!(reasons(&env).contains("is the login for its project and region?"), "{}", reasons(&env));
+            for _ in 0..500 {
+                env.step();
+            }
+            assert_eq!(env.condition("CloudReachable").1, "LoginNotProven");
         }
     }
 }
 
+/// S3
 #[test]
-fn a_login_for_another_project_verifies_nothing_that_an_earlier_run_deleted() {
-    let asked = json!({"onTimeout": "Block", "podEviction": "None", "timeouts": {"perObject": "5m"}});
-    let mut env = proven(asked);
-    env.claim("data");
-    let pod = Pod { meta: meta("a", "pod"), claims: vec!["data".into()], ..Pod::default() };
-    env.cluster.pods.push(pod);
-    env.cloud = Some(Cloud { project: "another".into(), ..Cloud::default() });
-    for uid in ["first", "second"] {
-        // A failed Deorbit is deleted and created again.
-        (env.run.uid, env.run.held) = (uid.to_owned(), false);
-        (env.run.status, env.run.records) = Default::default();
-        env.finish();
-        assert_eq!(env.run.status.phase, Phase::Failed, "{uid}");
-        assert!(env.cluster.claims[0].meta.deleting.is_some());
-        assert!(reasons(&env).contains("is the login for its project and region?"), "{}", reasons(&env));
-    }
-}
-
-#[test]
-fn a_sweep_deletes_nothing_in_another_project_with_a_cluster_of_that_name() {
-    for leftovers in ["Report", "Delete"] {
-        let mut env = proven(json!({"sweep": true, "leftovers": leftovers, "timeouts": {"perObject": "5m"}}));
+fn nothing_is_searched_by_name_in_another_project_with_a_cluster_of_that_name() {
+    for (leftovers, named) in [("Report", true), ("Delete", true), ("Delete", false)] {
+        let mut env = proven(json!({"discoverByClusterName": true, "orphanPolicy": leftovers}));
         env.course.csi_stopped = true;
         env.service("theirs");
         env.cluster.services.clear();
@@ -173,116 +136,151 @@ fn a_sweep_deletes_nothing_in_another_project_with_a_cluster_of_that_name() {
         env.cluster.ingresses.push(Ingress { meta: meta("a", "shop"), class, ..Ingress::default() });
         let theirs = ["vol-theirs", "lb-theirs", "fip-theirs", "fip-lost", "lb-shop"];
         env.untouchable = theirs.map(str::to_owned).to_vec();
-        env.finish();
-        assert_eq!(env.run.status.phase, Phase::CompletedWithDebris, "{leftovers}: {:?}", env.acts);
-        assert!(reasons(&env).contains("Volume "), "{}", reasons(&env));
-        assert!(reasons(&env).contains("Cluster the sweep was not done"), "{}", reasons(&env));
+        if named {
+            for _ in 0..500 {
+                env.step();
+            }
+            assert_eq!(env.condition("CloudReachable").1, "LoginNotProven", "{:?}", env.acts);
+        } else {
+            // A cluster that names nothing: there is nothing to prove, and nothing is searched.
+            (env.cluster.claims, env.cluster.volumes) = Default::default();
+            env.finish();
+            assert!(reasons(&env).contains("Cluster nothing was searched by its name"), "{}", reasons(&env));
+        }
+        assert!(env.run.records.iter().all(|one| one.object.is_some()), "{:?}", env.run.records);
     }
 }
 
 #[test]
 fn of_a_cluster_that_is_given_up_only_what_is_verified_counts_as_gone() {
-    let dies = |env: &mut TestEnv| {
-        while env.run.status.phase < Phase::Wait {
-            env.step();
-        }
-        env.course.outage = env.reconcile..usize::MAX;
-        env.finish_blind();
-        assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
-    };
-    let lists = |env: &TestEnv, kind: &str| env.run.status.debris.iter().any(|one| one.kind == kind);
-    let mut env = proven(json!({"freeze": "None"}));
-    env.course.csi_stopped = true;
-    env.claim("data");
-    env.cloud = Some(Cloud { project: "another".into(), ..Cloud::default() });
-    dies(&mut env);
-    assert!(lists(&env, "Volume"), "{}", reasons(&env));
-    assert!(reasons(&env).contains("is the login for its project and region?"), "{}", reasons(&env));
     // The name of the Service's load balancer is unknown, and no Service is deleted any more.
-    let mut env = proven(json!({"freeze": "None", "clusterName": "kubernetes"}));
+    let mut env = proven(json!({"creationBlock": "None", "clusterName": "kubernetes"}));
     env.course.ccm_stopped = true;
     env.claim("data");
     env.service("new").load_balancer = None;
     let cloud = env.cloud.as_mut().unwrap();
     (cloud.load_balancers, cloud.floating_ips) = Default::default();
-    dies(&mut env);
-    assert!(lists(&env, "LoadBalancer") && !lists(&env, "Volume"), "{}", reasons(&env));
+    env.until(Phase::Deleting);
+    for _ in 0..3 {
+        env.step();
+    }
+    env.course.outage = env.reconcile..usize::MAX;
+    env.finish_blind();
+    let kinds: Vec<&str> = env.run.status.debris.iter().map(|one| one.kind.as_str()).collect();
+    assert_eq!(kinds, ["LoadBalancer"], "{}", reasons(&env));
+}
+
+fn with_routes(change: serde_json::Value) -> TestEnv {
+    let mut asked = json!({"resources": {"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}},
+        "timeouts": {"perObject": "5m", "total": "1h"}});
+    for (key, value) in change.as_object().unwrap() {
+        asked[key] = value.clone();
+    }
+    let mut env = proven(asked);
+    env.routes();
+    env
+}
+
+fn route(third: u8, last: u8) -> Route {
+    Route::new(format!("10.244.{third}.0/24"), format!("10.0.0.{last}"))
 }
 
 #[test]
 fn unknown_routes_are_one_entry_of_debris_and_do_not_change_the_rest() {
-    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
-    let mut env = proven(json!({"resources": routes, "timeouts": {"perObject": "5m"}}));
+    let mut env = with_routes(json!({}));
     env.claim("data");
     env.service("web");
-    env.cloud.as_mut().unwrap().routes_unread = Some("there is no router r-1".into());
+    env.cloud.as_mut().unwrap().routes = Some(Err("there is no router r-1".into()));
     env.finish();
     let status = &env.run.status;
-    assert_eq!((status.phase, status.debris_count), (Phase::CompletedWithDebris, 1), "{}", reasons(&env));
+    assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, 1), "{}", reasons(&env));
     let debris = &status.debris[0];
     assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Router", "r-1"));
     assert!(debris.reason.contains("there is no router r-1"));
     assert!(env.cloud.as_ref().unwrap().volumes.is_empty());
 }
 
+/// S10
 #[test]
-fn routes_of_a_cluster_that_is_gone_are_removed_with_leftovers_delete() {
-    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
-    for (leftovers, refused) in [("Delete", false), ("Delete", true), ("Report", false)] {
-        let timeouts = json!({"perObject": "5m"});
-        let mut env = proven(
-            json!({"freeze": "None", "resources": routes, "leftovers": leftovers, "timeouts": timeouts}),
-        );
-        env.course.csi_stopped = true;
+fn routes_to_recorded_nodes_are_removed_whether_the_nodes_live_or_are_gone() {
+    for (target, policy) in
+        [("lives", "Report"), ("nodes are gone", "Report"), ("is gone", "Report"), ("is gone", "Delete")]
+    {
+        let mut env = with_routes(json!({"creationBlock": "None", "orphanPolicy": policy}));
+        env.node("n1", "10.0.0.5", true);
+        env.node("n2", "10.0.0.6", true);
+        // Of no Node: it is not stale, and it stays.
+        env.routes().all = vec![route(1, 5), route(2, 6), route(3, 9)];
+        env.course.csi_stopped = target == "is gone";
         env.claim("data");
-        env.cloud.as_mut().unwrap().routes = vec![Route::new("10.244.1.0/24", "10.0.0.9")];
-        while env.run.status.phase < Phase::Wait {
-            env.step();
-        }
-        env.course.outage = env.reconcile..usize::MAX;
-        if refused {
-            while env.run.status.phase < Phase::Routes {
-                env.step();
+        env.until(Phase::Deleting);
+        assert_eq!(env.run.book.routes.len(), 2);
+        match target {
+            "nodes are gone" => {
+                env.cluster.nodes.clear();
+                env.routes().stale = vec![route(1, 5), route(2, 6)];
             }
-            // Another client adds it again each time.
-            let stubborn = env.cloud.as_ref().unwrap().routes.clone();
-            while !env.run.status.phase.is_final() {
-                env.step();
-                env.cloud.as_mut().unwrap().routes.clone_from(&stubborn);
-            }
+            "is gone" => env.course.outage = env.reconcile + 2..usize::MAX,
+            _ => {}
         }
         env.finish_blind();
-        let (status, kinds) = (&env.run.status, reasons(&env));
-        if leftovers == "Report" {
-            assert_eq!(env.did("routes of router r-1"), 0);
-            assert!(kinds.contains("Router its routes were not read"), "{kinds}");
-        } else if refused {
-            assert_eq!((status.phase, status.debris_count), (Phase::CompletedWithDebris, 1), "{kinds}");
-            assert!(kinds.contains("Route it is still there"), "{kinds}");
-        } else {
-            assert_eq!(status.phase, Phase::Complete, "{kinds}");
-            assert!(env.cloud.as_ref().unwrap().routes.is_empty());
+        let all = env.routes().all.clone();
+        assert_eq!(all, [route(3, 9)], "{target} {policy}: {:?}", env.acts);
+        let routes = env.run.status.debris.iter().filter(|one| one.kind.starts_with("Route")).count();
+        assert_eq!(routes, 0, "{target} {policy}: {}", reasons(&env));
+    }
+}
+
+#[test]
+fn a_route_that_a_live_cloud_controller_manager_puts_back_is_reported_as_recreated() {
+    let mut env = with_routes(json!({}));
+    env.node("n1", "10.0.0.5", true);
+    env.routes().all = vec![route(1, 5)];
+    env.course.recreates_routes = true;
+    env.claim("data");
+    let mut codes = std::collections::BTreeSet::new();
+    while !env.run.status.phase.is_final() {
+        use common::plan::Reason as _;
+        codes.extend(env.step().plan.problems.iter().map(|one| one.because.code()));
+    }
+    assert!(codes.contains("RoutesRecreated"), "{codes:?}");
+    let status = &env.run.status;
+    assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, 1), "{}", reasons(&env));
+    assert!(reasons(&env).contains("Route it was removed and recreated"), "{}", reasons(&env));
+}
+
+#[test]
+fn stale_routes_are_removed_and_one_that_stays_is_listed_after_the_limit() {
+    for refused in [false, true] {
+        let mut env = with_routes(json!({}));
+        env.claim("data");
+        (env.routes().all, env.routes().stale) = (vec![route(1, 9)], vec![route(1, 9)]);
+        env.until(Phase::Finishing);
+        while !env.run.status.phase.is_final() {
+            env.step();
+            if refused {
+                (env.routes().all, env.routes().stale) = (vec![route(1, 9)], vec![route(1, 9)]);
+            }
         }
+        assert_eq!(env.run.status.debris_count, i64::from(refused), "{}", reasons(&env));
+        assert!(!refused || reasons(&env).contains("Route it is still there"), "{}", reasons(&env));
     }
 }
 
 #[test]
 fn a_route_whose_next_hop_may_exist_is_listed_and_not_waited_for() {
-    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
-    let mut env = proven(json!({"resources": routes}));
-    let route = |third| Route::new(format!("10.244.{third}.0/24"), "10.0.0.9");
-    let cloud = env.cloud.as_mut().unwrap();
-    cloud.routes = vec![route(1)];
-    cloud.doubtful_routes =
-        vec![DoubtfulRoute { route: route(2), why: "port p-1 has no port security".into() }];
+    let mut env = with_routes(json!({}));
+    let routes = env.routes();
+    (routes.all, routes.stale) = (vec![route(1, 9), route(2, 9)], vec![route(1, 9)]);
+    routes.doubtful = vec![DoubtfulRoute { route: route(2, 9), why: "port p-1 has no port security".into() }];
     let began = env.now;
     env.finish();
     let status = &env.run.status;
-    assert_eq!((status.phase, status.debris_count), (Phase::CompletedWithDebris, 1), "{}", reasons(&env));
+    assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, 1), "{}", reasons(&env));
     let debris = &status.debris[0];
     assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Route", "10.244.2.0/24 via 10.0.0.9"));
     assert!(debris.reason.contains("port p-1 has no port security"));
-    assert!(env.cloud.as_ref().unwrap().routes.is_empty(), "the dead one went");
+    assert_eq!(env.routes().all, [route(2, 9)], "the stale one was removed");
     assert!(env.now.duration_since(began) < SignedDuration::from_mins(1));
 }
 
@@ -292,14 +290,12 @@ fn an_object_whose_volume_is_gone_is_still_deleted() {
     env.claim("data").volume = None;
     let volume = env.cluster.volumes.pop().unwrap();
     env.cloud.as_mut().unwrap().volumes.get_mut(&volume.id).unwrap().name = "pvc-uid-data".into();
-    while env.run.status.phase < Phase::Freeze {
-        env.step();
-    }
+    env.until(Phase::Deleting);
     assert_eq!(env.run.records[0].id.as_ref(), Some(&volume.id));
     env.cloud.as_mut().unwrap().volumes.clear();
     let began = env.now;
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{}", reasons(&env));
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{}", reasons(&env));
     assert!(env.cluster.claims.is_empty());
     assert!(env.now.duration_since(began) < SignedDuration::from_mins(5));
 }
@@ -308,14 +304,12 @@ fn an_object_whose_volume_is_gone_is_still_deleted() {
 fn a_claim_that_another_driver_provisions_is_kept() {
     let mut env = proven(json!({}));
     env.unbound_claim("data");
-    while env.run.status.phase < Phase::Delete {
-        env.step();
-    }
+    env.until(Phase::Deleting);
     let claim = &mut env.cluster.claims[0];
     (claim.class, claim.provisioner) = (None, Some("nfs.example.com".into()));
     let began = env.now;
     env.finish();
-    assert_eq!(env.run.status.phase, Phase::Complete, "{}", reasons(&env));
+    assert_eq!(env.run.status.phase, Phase::Succeeded, "{}", reasons(&env));
     assert_eq!(env.cluster.claims.len(), 1);
     assert!(env.now.duration_since(began) < SignedDuration::from_mins(5));
     let kept = env.run.records[0].kept.as_ref().unwrap();
@@ -327,11 +321,16 @@ fn a_load_balancer_that_could_not_be_searched_is_not_verified() {
     for (cluster, proof) in [("prod", Status::True), ("kubernetes", Status::Unknown), ("", Status::Unknown)] {
         let mut env = proven(json!({"clusterName": cluster}));
         env.claim("data");
+        env.node("n1", "10.0.0.5", true);
         env.service("new").load_balancer = None;
         let cloud = env.cloud.as_mut().unwrap();
         (cloud.load_balancers, cloud.floating_ips) = Default::default();
         env.finish();
-        assert_eq!((env.run.status.phase, env.condition("Clean").0), (Phase::Complete, proof), "{cluster:?}");
+        assert_eq!(
+            (env.run.status.phase, env.condition("Verified").0),
+            (Phase::Succeeded, proof),
+            "{cluster:?}"
+        );
     }
     // Two of one name: either may have been the Service's.
     let mut env = proven(json!({}));
@@ -346,7 +345,7 @@ fn a_load_balancer_that_could_not_be_searched_is_not_verified() {
     }
     env.cluster.services.retain(|one| one.meta.name == "new");
     env.finish();
-    assert_eq!((env.run.status.phase, env.condition("Clean").0), (Phase::Complete, Status::Unknown));
+    assert_eq!((env.run.status.phase, env.condition("Verified").0), (Phase::Succeeded, Status::Unknown));
 }
 
 #[test]
@@ -358,21 +357,22 @@ fn a_retry_of_a_run_that_never_saw_the_cluster_takes_the_inventory() {
     env.finish_blind();
     assert_eq!(env.run.status.phase, Phase::Failed);
     env.course.outage = 0..0;
+    env.run.spec.on_timeout = OnTimeout::Release;
     env.run.generation = Some(2);
     env.finish();
     assert_eq!(
-        (env.run.status.phase, env.condition("Clean").0),
-        (Phase::Complete, Status::True),
+        (env.run.status.phase, env.condition("Verified").0),
+        (Phase::Succeeded, Status::True),
         "{}",
         reasons(&env)
     );
-    assert_eq!(env.run.status.inventory.cluster.as_deref(), Some("one"));
+    assert_eq!(env.run.book.cluster.as_deref(), Some("one"));
 }
 
 #[test]
 fn a_backup_counts_as_gone_with_its_object_and_is_not_verified() {
     for stopped in [true, false] {
-        let mut env = proven(json!({"timeouts": {"perObject": "10m"}}));
+        let mut env = proven(json!({"timeouts": {"perObject": "10m", "total": "1h"}}));
         env.claim("data");
         env.snapshot("daily", "data");
         // Its ID is that of a backup, which is not among Cinder's snapshots.
@@ -381,7 +381,7 @@ fn a_backup_counts_as_gone_with_its_object_and_is_not_verified() {
         env.finish();
         let status = &env.run.status;
         if stopped {
-            assert_eq!(status.phase, Phase::CompletedWithDebris);
+            assert_eq!(env.condition("Complete").1, "CompletedWithDebris");
             let entry = status.debris.iter().find(|one| one.kind == "Snapshot").unwrap();
             assert!(entry.reason.contains("is it a backup?"), "{entry:?}");
             assert!(
@@ -389,21 +389,19 @@ fn a_backup_counts_as_gone_with_its_object_and_is_not_verified() {
                 "{entry:?}"
             );
         } else {
-            assert_eq!((status.phase, env.condition("Clean").0), (Phase::Complete, Status::Unknown));
+            assert_eq!((status.phase, env.condition("Verified").0), (Phase::Succeeded, Status::Unknown));
         }
     }
 }
 
 #[test]
 fn a_backup_of_a_cluster_that_is_gone_does_not_count_as_gone() {
-    let mut env = proven(json!({"leftovers": "Delete", "timeouts": {"perObject": "5m"}}));
+    let mut env = proven(json!({"orphanPolicy": "Delete", "timeouts": {"perObject": "5m", "total": "20m"}}));
     env.course.csi_stopped = true;
     env.claim("data");
     env.snapshot("daily", "data");
     env.cloud.as_mut().unwrap().snapshots.clear();
-    while env.run.status.phase < Phase::Wait {
-        env.step();
-    }
+    env.until(Phase::Deleting);
     env.course.outage = env.reconcile..usize::MAX;
     env.finish_blind();
     let listed = |id: &str| env.run.status.debris.iter().any(|one| one.id.as_deref() == Some(id));

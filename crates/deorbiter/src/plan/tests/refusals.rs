@@ -46,7 +46,7 @@ fn the_management_cluster_is_cleaned_up_where_in_cluster_says_so() {
     env.claim("data");
     env.management = env.cluster.uid.clone().unwrap();
     env.finish();
-    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 1));
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 1));
 }
 
 #[test]
@@ -56,7 +56,9 @@ fn an_identity_that_cannot_be_read_refuses_to_start() {
     env.cluster.uid = None;
     two_days(&mut env);
     assert_eq!((env.acts.len(), env.run.status.phase), (0, Phase::Pending));
+    assert_eq!(env.condition("Stalled").0, Status::True);
     assert_eq!(env.condition("TargetReachable"), (Status::False, "Refused".to_owned()));
+    env.cluster.uid = Some("target".into());
     let unknown = env.run.verify_identity(env.cluster.clone(), Err("forbidden".to_owned())).unwrap_err();
     assert!(
         !unknown.is_outage() && unknown.to_string().contains("management cluster is unknown"),
@@ -69,7 +71,7 @@ fn an_identity_that_cannot_be_read_refuses_to_start() {
 #[test]
 fn d8_a_refusal_never_releases_the_cluster_and_the_run_goes_on_when_it_ends() {
     for target in [true, false] {
-        for phase in [Phase::Pending, Phase::Freeze, Phase::Wait, Phase::Verify] {
+        for phase in [Phase::Pending, Phase::Inventory, Phase::Deleting, Phase::Verifying] {
             let mut env = proven(json!({}));
             env.claim("data");
             while env.run.status.phase < phase {
@@ -79,7 +81,7 @@ fn d8_a_refusal_never_releases_the_cluster_and_the_run_goes_on_when_it_ends() {
             *if target { &mut env.course.refused } else { &mut env.course.cloud_refused } = refused;
             let last = two_days(&mut env);
             assert_eq!(env.run.status.phase, phase, "target {target}");
-            assert_eq!(env.run.status.first_unavailable_at, None, "no outage is counted");
+            assert_eq!(env.run.book.unreachable_since, None, "no outage is counted");
             let (condition, code) = match target {
                 true => ("TargetReachable", "TargetRefused"),
                 false => ("CloudReachable", "CloudRefused"),
@@ -87,7 +89,7 @@ fn d8_a_refusal_never_releases_the_cluster_and_the_run_goes_on_when_it_ends() {
             assert_eq!(env.condition(condition), (Status::False, "Refused".to_owned()));
             assert!(problems(&last).contains(&code), "{:?}", problems(&last));
             env.finish();
-            assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+            assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
         }
     }
 }
@@ -97,9 +99,7 @@ fn an_outage_after_a_refusal_gets_the_whole_timeout() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.course.csi_stopped = true;
-    while env.run.status.phase < Phase::Wait {
-        env.step();
-    }
+    env.until(Phase::Deleting);
     env.course.refused = env.reconcile..env.reconcile + 21;
     two_days(&mut env);
     env.course.outage = env.reconcile..usize::MAX;
@@ -113,12 +113,10 @@ fn a_deorbit_whose_target_refuses_can_be_deleted_after_the_outage_timeout() {
     let mut env = proven(json!({}));
     env.course.csi_stopped = true;
     env.claim("data");
-    while env.run.status.phase < Phase::Wait {
-        env.step();
-    }
+    env.until(Phase::Deleting);
     env.course.refused = env.reconcile..usize::MAX;
     env.step();
-    env.run.deleting = true;
+    env.run.deleting = Some(env.now);
     let begun = env.now;
     for _ in 0..200 {
         if !env.gone {
@@ -130,8 +128,9 @@ fn a_deorbit_whose_target_refuses_can_be_deleted_after_the_outage_timeout() {
     assert_eq!(env.did("as soon as it can be done, delete"), 1, "{:?}", env.acts);
 }
 
+/// S8
 #[test]
-fn a_dry_run_is_never_complete() {
+fn a_dry_run_is_never_complete_and_can_be_switched_off() {
     for unavailable in [false, true] {
         let mut env = proven(json!({"dryRun": true}));
         env.claim("data");
@@ -140,20 +139,53 @@ fn a_dry_run_is_never_complete() {
             env.course.cloud_outage = 0..usize::MAX;
         }
         let last = two_days(&mut env);
-        assert_eq!((env.run.status.phase, env.run.status.completed_at), (Phase::Inventory, None));
-        assert_eq!(env.condition("Complete"), (Status::False, "DryRun".to_owned()));
-        let planned = if unavailable { Status::False } else { Status::True };
-        assert_eq!(env.condition("Planned").0, planned);
-        assert_eq!(env.run.status.inventory.taken, !unavailable);
+        let phase = if unavailable { Phase::Inventory } else { Phase::Planned };
+        assert_eq!((env.run.status.phase, env.run.status.completion_time), (phase, None));
+        assert_eq!(env.condition("Complete").0, Status::False);
+        assert_eq!(env.condition("Planned").0, if unavailable { Status::False } else { Status::True });
         assert_eq!((last.requeue_after.is_none(), env.deletes()), (!unavailable, 0));
+        assert!(!env.cluster.block.any(), "nothing is blocked");
+        if !unavailable {
+            assert_eq!((env.run.status.remaining, env.run.status.kept), (1, 1));
+            assert!(crate::plan::resting(&env.run, env.now).is_some(), "nothing is read any more");
+            env.run.spec.dry_run = false;
+            env.run.generation = Some(2);
+            env.finish();
+            assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 1));
+            assert_eq!(env.condition("Planned").0, Status::False);
+        }
+    }
+}
+
+/// S9
+#[test]
+fn lost_records_delete_nothing_and_the_total_limit_applies_to_them() {
+    for (end, phase) in [("Release", Phase::Succeeded), ("Block", Phase::Failed)] {
+        let mut env = proven(json!({"onTimeout": end, "timeouts": {"total": "1h"}}));
+        env.course.csi_stopped = true;
+        env.claim("data");
+        env.until(Phase::Deleting);
+        (env.run.book, env.run.records) = Default::default();
+        env.run.lost = Some("ConfigMap ns/deorbit-0".into());
+        let deletes = env.deletes();
+        let last = env.step();
+        assert!(problems(&last).contains(&"RecordsLost") && !env.run.status.phase.is_final());
+        env.finish();
+        let status = &env.run.status;
+        assert_eq!((status.phase, status.debris[0].kind.as_str()), (phase, "Records"), "{:?}", status.debris);
+        assert!(env.now.duration_since(status.start_time.unwrap()).as_secs() >= 3600);
+        assert_eq!(env.deletes(), deletes);
+        env.run.deleting = Some(env.now);
+        env.finish();
+        assert!(env.gone && !env.cluster.block.any());
     }
 }
 
 #[test]
-fn a_sweep_reports_volumes_and_snapshots_that_the_policy_retain_may_have_kept() {
+fn a_discovery_reports_volumes_and_snapshots_that_the_policy_retain_may_have_kept() {
     use crate::observe::snapshot::{CloudSnapshot, CloudVolume};
     for retained in ["Keep", "Delete"] {
-        let asked = json!({"sweep": true, "leftovers": "Delete", "retained": retained, "timeouts": {"perObject": "5m"}});
+        let asked = json!({"discoverByClusterName": true, "orphanPolicy": "Delete", "retainedVolumes": retained, "timeouts": {"perObject": "5m"}});
         let mut env = proven(asked);
         env.claim("data");
         let cloud = env.cloud.as_mut().unwrap();
@@ -175,8 +207,12 @@ fn a_sweep_reports_volumes_and_snapshots_that_the_policy_retain_may_have_kept() 
         env.finish();
         let status = &env.run.status;
         let listed = status.debris.iter().filter(|one| one.reason.contains("Retain")).count();
-        let (phase, count) =
-            if retained == "Keep" { (Phase::CompletedWithDebris, 2) } else { (Phase::Complete, 0) };
-        assert_eq!((status.phase, status.debris.len(), listed), (phase, count, count), "{:?}", status.debris);
+        let count = if retained == "Keep" { 2 } else { 0 };
+        assert_eq!(
+            (status.phase, status.debris.len(), listed),
+            (Phase::Succeeded, count, count),
+            "{:?}",
+            status.debris
+        );
     }
 }

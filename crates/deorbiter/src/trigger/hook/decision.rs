@@ -47,8 +47,8 @@ pub fn decide(cluster: &Cluster, deorbits: &[Deorbit]) -> Decision {
         }
     }
     let name = deorbit_name(&target.name, &target.uid);
-    let own = |one: &&Deorbit| one.target_uid.as_deref() == Some(target.uid.as_str());
-    let found = deorbits.iter().filter(own).max_by_key(|one| one.name == name);
+    let own = |one: &&Deorbit| one.name == name && one.target_uid.as_deref() == Some(target.uid.as_str());
+    let found = deorbits.iter().find(own);
     if cluster.protected {
         let response = Response::refuse(format!(
             "annotation {PROTECT_ANNOTATION} protects {target}: it is not deorbited and stays; remove the annotation to have it deleted"
@@ -119,6 +119,7 @@ mod tests {
             name: deorbit_name("prod", "u"),
             uid: "d".into(),
             target_uid: Some("u".into()),
+            spec: serde_json::from_value(serde_json::json!({ "inCluster": true })).unwrap(),
             terminating: false,
             end,
         }

@@ -81,7 +81,7 @@ impl Handler {
                 match apply::create(&self.client, &format!("create Deorbit {id}"), &namespace, &manifest)
                     .await
                 {
-                    Ok(()) => {
+                    Ok(_) => {
                         tracing::info!(cluster = %cluster.object, deorbit = id, "Cluster API deletes a cluster: its Deorbit begins")
                     }
                     // Another replica handles a request at the same time; the next request reads its Deorbit.

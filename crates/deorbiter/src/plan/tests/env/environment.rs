@@ -2,7 +2,7 @@
 
 use common::api::deorbit::Phase;
 
-use super::{Makes, TestEnv};
+use super::TestEnv;
 use crate::names;
 use crate::observe::snapshot::{Claim, Service, Volume};
 
@@ -30,18 +30,12 @@ impl TestEnv {
         if !self.course.ccm_stopped {
             self.cloud_controller();
         }
-        // Its creation began before the freeze was in force.
-        if self.course.recreates && self.made == 0 && self.run.status.phase == Phase::Wait {
+        // Its creation began before the block was in force.
+        if self.course.recreates && self.made == 0 && self.run.status.phase == Phase::Deleting {
             self.made = 1;
             self.claim("late");
         }
-        let due = match self.course.makes {
-            Some(Makes::In(phase)) => self.run.status.phase == phase,
-            Some(Makes::Thawed) => self.frozen && !self.cluster.freeze.any(),
-            None => false,
-        };
-        self.frozen |= self.cluster.freeze.any();
-        if due && self.made == 0 {
+        if self.course.makes == Some(self.run.status.phase) && self.made == 0 {
             self.made = 1;
             self.claim("late");
         }
@@ -100,5 +94,12 @@ impl TestEnv {
             }
         }
         self.cluster.services.retain(|one| !goes(one));
+        if self.course.recreates_routes {
+            let removed = self.run.book.routes.iter().filter(|one| one.removed.is_some());
+            let recorded: Vec<_> = removed.map(|one| one.route()).collect();
+            let routes = self.routes();
+            let missing = recorded.into_iter().filter(|one| !routes.all.contains(one)).collect::<Vec<_>>();
+            routes.all.extend(missing);
+        }
     }
 }

@@ -50,6 +50,8 @@ pub struct TestEnv {
     /// Every Deorbit that was ever created: UID of its object, and how it ended.
     pub ended: BTreeMap<String, End>,
     pub uids: u64,
+    /// deorbiter stops after each creation of a Deorbit, before its UID is recorded.
+    pub stops_after_creation: bool,
     pub last_gone: Vec<Object>,
 }
 
@@ -166,6 +168,7 @@ impl TestEnv {
             resource_version: object.version.to_string(),
             finalizers: object.finalizers.clone(),
             bound_by: object.annotations.get(names::BOUND_BY_ANNOTATION).cloned(),
+            deorbit_uid: object.annotations.get(names::DEORBIT_UID_ANNOTATION).cloned(),
             terminating: object.terminating,
             selected: object.labels.contains_key(label),
             annotations: object.annotations.clone(),
@@ -219,7 +222,13 @@ impl TestEnv {
             Action::Release { target, finalizer, .. } => self.edit(&target.name, |object| {
                 object.finalizers.retain(|one| one != finalizer);
                 object.annotations.remove(names::BOUND_BY_ANNOTATION);
+                object.annotations.remove(names::DEORBIT_UID_ANNOTATION);
             }),
+            Action::RecordDeorbit { target, uid, .. } => {
+                self.edit(&target.name, |object| {
+                    object.annotations.insert(names::DEORBIT_UID_ANNOTATION.into(), uid.clone());
+                });
+            }
             Action::CreateDeorbit { target, namespace, name, resource_version, manifest, .. } => {
                 let object = &self.objects[&target.name];
                 assert!(object.terminating && object.version.to_string() == *resource_version);
@@ -233,13 +242,19 @@ impl TestEnv {
                 self.deorbits.push(Deorbit {
                     namespace: namespace.clone(),
                     name: name.clone(),
-                    uid,
+                    uid: uid.clone(),
+                    spec: serde_json::from_value(manifest["spec"].clone()).unwrap(),
                     target_uid: manifest["metadata"]["labels"][names::TARGET_UID_LABEL]
                         .as_str()
                         .map(Into::into),
                     terminating: false,
                     end: None,
                 });
+                if !self.stops_after_creation {
+                    self.edit(&target.name, |object| {
+                        object.annotations.insert(names::DEORBIT_UID_ANNOTATION.into(), uid);
+                    });
+                }
             }
             Action::AbortDeorbit { uid, .. } => {
                 let deorbit = self.deorbits.iter_mut().find(|one| one.uid == *uid).unwrap();
@@ -248,6 +263,22 @@ impl TestEnv {
             }
         }
         self.collect();
+    }
+
+    /// A Deorbit that no binding created, with the label of an object.
+    pub fn forge(&mut self, name: &str) {
+        let Some(object) = self.objects.get(name).cloned() else { return };
+        let uid = self.uid();
+        self.deorbits.push(Deorbit {
+            namespace: "team".into(),
+            name: format!("forged-{uid}"),
+            uid,
+            target_uid: Some(object.uid),
+            spec: serde_json::from_value(json!({ "kubeconfig": { "secretRef": { "name": "other" } } }))
+                .unwrap(),
+            terminating: false,
+            end: Some(End::Complete),
+        });
     }
 
     /// Every running Deorbit ends like this; every aborted one is removed.

@@ -22,6 +22,10 @@ enum Event {
     ForgetDeorbits,
     /// A user removes our finalizer from an object that is being deleted.
     TakeOff(u8),
+    /// deorbiter stops between the creation of a Deorbit and the record of its UID.
+    StopsAfterCreation(bool),
+    /// A user creates a Deorbit with the label of an object, and it ends.
+    Forged(u8),
     /// deorbiter is stopped after so many steps of its reconciliation.
     Planner(usize),
 }
@@ -43,6 +47,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (binding, any::<bool>()).prop_map(|(n, on)| Event::Break(n, on)),
         3 => end.prop_map(Event::EndDeorbits),
         1 => Just(Event::ForgetDeorbits),
+        1 => any::<bool>().prop_map(Event::StopsAfterCreation),
+        1 => (0..4_u8).prop_map(Event::Forged),
         8 => (0..6_usize).prop_map(Event::Planner),
     ]
 }
@@ -104,6 +110,8 @@ fn happen(event: &Event, env: &mut TestEnv) {
         }
         Event::EndDeorbits(end) => env.end_deorbits(*end),
         Event::ForgetDeorbits => env.deorbits.retain(|one| one.end != Some(End::Failed)),
+        Event::StopsAfterCreation(on) => env.stops_after_creation = *on,
+        Event::Forged(n) => env.forge(&object(n)),
         Event::Planner(limit) => checked_reconcile(env, *limit),
     }
 }
@@ -131,7 +139,7 @@ fn checked_reconcile(env: &mut TestEnv, limit: usize) {
                 let end = before
                     .deorbits
                     .iter()
-                    .find(|one| one.target_uid.as_ref() == Some(&old.uid))
+                    .find(|one| old.annotations.get(names::DEORBIT_UID_ANNOTATION) == Some(&one.uid))
                     .and_then(|one| one.end);
                 assert!(
                     matches!(end, Some(End::Complete | End::CompletedWithDebris)),
@@ -164,6 +172,8 @@ proptest! {
                 object.phase = if object.terminating { "Terminating" } else { "Running" }.into();
             });
         }
+        env.stops_after_creation = false;
+        env.deorbits.retain(|one| !one.name.starts_with("forged-"));
         for _ in 0..5 {
             happen(&Event::ForgetDeorbits, &mut env);
             checked_reconcile(&mut env, 100);

@@ -39,17 +39,33 @@ fn a_deleted_object_waits_for_its_deorbit() {
     assert_eq!(env.objects["prod"].finalizers, [OTHERS], "the others' finalizer stays");
 }
 
+/// S9
 #[test]
-fn a_deorbit_in_another_namespace_releases_nothing_whatever_its_label() {
+fn only_the_deorbit_that_the_binding_created_releases_the_object_whatever_the_label_of_others() {
     let mut env = bound();
     env.edit("prod", |object| object.terminating = true);
-    env.settle();
-    let mut forged = env.deorbits[0].clone();
-    (forged.namespace, forged.end) = ("elsewhere".into(), Some(End::Complete));
-    env.deorbits.insert(0, forged);
-    assert!(steps(&env).is_empty());
-    env.deorbits.remove(1);
+    env.forge("prod");
     assert_eq!(steps(&env), [("CreateDeorbit", "TargetDeleted")]);
+    env.settle();
+    env.forge("prod");
+    assert!(steps(&env).is_empty(), "its own runs");
+    env.end_deorbits(End::Complete);
+    assert_eq!(steps(&env), [("Release", "DeorbitCompleted")]);
+}
+
+#[test]
+fn a_deorbit_whose_uid_was_not_recorded_is_the_object_s_own_if_it_has_the_template_s_spec() {
+    let mut env = bound();
+    env.stops_after_creation = true;
+    env.edit("prod", |object| object.terminating = true);
+    env.reconcile(1);
+    assert_eq!(steps(&env), [("RecordDeorbit", "TargetDeleted")]);
+    let mut other = env.clone();
+    other.deorbits[0].spec.kubeconfig.as_mut().unwrap().secret_ref.name = "other".into();
+    other.end_deorbits(End::Complete);
+    assert_eq!((steps(&other), problems(&other)), (vec![], vec!["DeorbitNotCreated"]));
+    env.settle();
+    assert_eq!(env.objects["prod"].annotations[names::DEORBIT_UID_ANNOTATION], env.deorbits[0].uid);
 }
 
 #[test]
@@ -229,6 +245,7 @@ fn a_foreign_deorbit_of_the_same_name_is_not_used() {
     let mut env = bound();
     env.edit("prod", |object| object.terminating = true);
     env.settle();
+    env.edit("prod", |object| drop(object.annotations.remove(names::DEORBIT_UID_ANNOTATION)));
     env.deorbits[0].target_uid = None;
     env.deorbits[0].end = Some(End::Complete);
     assert_eq!((steps(&env), problems(&env)), (vec![], vec!["DeorbitNotCreated"]));

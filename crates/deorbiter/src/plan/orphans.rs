@@ -3,36 +3,43 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, Recorded};
+use common::api::deorbit::Kind;
 use jiff::Timestamp;
 
 use super::action::{Act, ObjectKind};
 use super::outlook::{Left, is_over};
+use super::presence::Presence;
 use super::reason::Reason;
-use super::{sharing, sweep};
+use super::{discovery, sharing};
 use crate::names;
 use crate::observe::snapshot::{Cloud, Meta, Run, Snapshot};
+use crate::record::Recorded;
 
 /// States in which Cinder accepts a DELETE; in all others it responds 400, or another operation runs.
 const DELETABLE: [&str; 5] = ["available", "error", "error_deleting", "error_restoring", "error_extending"];
 
 /// The steps: for what was recorded before, and what no object of the cluster holds any more.
 #[must_use]
-pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timestamp) -> Vec<(Act, Reason)> {
+pub fn steps(
+    snapshot: &Snapshot,
+    phase_since: Option<Timestamp>,
+    cloud: &Cloud,
+    left: &[Left<'_>],
+    now: Timestamp,
+) -> Vec<(Act, Reason)> {
     let (run, records) = (&snapshot.run, snapshot.run.records.as_slice());
     let stored: BTreeSet<(Kind, &str)> =
         records.iter().filter_map(|record| Some((record.kind, record.id.as_deref()?))).collect();
-    let early = is_early(run, now);
+    let early = is_early(run, phase_since, now);
     let mut steps = Vec::new();
     let mut done = BTreeSet::new();
     // Deleting a volume with snapshots, or the security group of a load balancer's port, is refused: what blocks others goes first.
     for kind in [Kind::Snapshot, Kind::Volume, Kind::LoadBalancer, Kind::FloatingIP, Kind::SecurityGroup] {
-        for one in left.iter().filter(|one| one.record.kind == kind && !one.outlook.untouched) {
-            let (Some(id), Some(state)) = (one.record.id.as_deref(), &one.outlook.in_cloud) else { continue };
-            if !stored.contains(&(kind, id)) || !done.insert((kind, id.to_owned())) {
+        for one in left.iter().filter(|one| one.record.kind == kind && !one.untouched && !one.reported) {
+            let (Some(id), Presence::Present(state)) = (one.record.id.as_deref(), &one.presence) else {
                 continue;
-            }
-            if sweep::reported(run, one.record).is_some() {
+            };
+            if !stored.contains(&(kind, id)) || !done.insert((kind, id.to_owned())) {
                 continue;
             }
             if snapshot.foreign(one.record).is_some() || (early && ObjectKind::Ingress.has(one.record)) {
@@ -53,7 +60,7 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timesta
 /// Until when load balancers of Ingresses are left to octavia-ingress-controller. An Ingress is gone at once, and nothing shows
 /// whether its controller runs. That one removes security groups from the Nodes' ports before it deletes a load balancer, one Ingress
 /// after another, and not later.
-fn is_early(run: &Run, now: Timestamp) -> bool {
+fn is_early(run: &Run, phase_since: Option<Timestamp>, now: Timestamp) -> bool {
     let all = run.records.iter().filter(|record| {
         record.kind == Kind::LoadBalancer && ObjectKind::Ingress.has(record) && record.kept.is_none()
     });
@@ -61,7 +68,7 @@ fn is_early(run: &Run, now: Timestamp) -> bool {
     let each = timeouts.load_balancer_grace.duration();
     let grace = each.saturating_mul(u32::try_from(all.count()).unwrap_or(u32::MAX));
     let grace = grace.min(timeouts.per_object.duration() / 2);
-    !run.status.phase_since.is_some_and(|since| is_over(since, grace, now))
+    !phase_since.is_some_and(|since| is_over(since, grace, now))
 }
 
 /// Its name, if it may be deleted as it is now.
@@ -109,11 +116,11 @@ fn may_go(
                 })
                 .collect();
             let users: Vec<&Meta> = users.iter().collect();
-            let swept = record.object.is_none() && sweep::is_ours(&run.spec.cluster_name, seen);
+            let found_by_name = record.object.is_none() && discovery::is_ours(&run.spec.cluster_name, seen);
             // Clusters with the same name are distinguished by the Service's address: that was checked when it was observed.
             let known = names::is_distinctive(&run.spec.cluster_name) || record.seen;
             let alone = || sharing::is_only_ours(&run.spec.cluster_name, &users, seen);
-            let ours = swept || (!record.shared && known && alone());
+            let ours = found_by_name || (!record.shared && known && alone());
             (ready && service && ours).then(|| seen.name.clone())
         }
         Kind::FloatingIP => {

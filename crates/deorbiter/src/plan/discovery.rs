@@ -4,18 +4,20 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, Leftovers, Recorded, Retained};
+use common::api::deorbit::{Kind, OrphanPolicy, RetainedVolumes};
 
 use super::found::Found;
 use crate::names;
 use crate::observe::snapshot::{Cloud, FloatingIp, LoadBalancer, Run};
+use crate::record::{Book, Recorded};
 
 /// Resources of this cluster that are not recorded yet. Without an inventory it is unknown which volumes are retained: then volumes
 /// and snapshots are kept.
 #[must_use]
-pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> {
+pub fn found(run: &Run, book: &Book, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> {
     let cluster = run.spec.cluster_name.as_str();
-    if !run.spec.sweep || !cloud.whole || matches!(cluster, "" | "kubernetes") {
+    let is_asked = run.spec.discover_by_cluster_name && names::is_distinctive(cluster);
+    if !is_asked || !cloud.whole || !book.proof.any() {
         return Vec::new();
     }
     let known: HashSet<(Kind, &str)> =
@@ -23,17 +25,17 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
     let mut out = Vec::new();
     let mut add = |kind: Kind, id: &str, name: &str, kept: Option<String>| {
         if !known.contains(&(kind, id)) {
-            out.push(swept(kind, id, name, kept));
+            out.push(by_name(kind, id, name, kept));
         }
     };
-    let mark = |keep: bool| keep.then(|| format!("it carries {}", names::JANITOR_KEEP));
-    if run.status.inventory.taken {
+    let kept = |keep: bool| keep.then(|| format!("it carries {}", names::JANITOR_KEEP));
+    if book.taken {
         let ours = |name: &Option<String>| name.as_deref() == Some(cluster);
         for (id, seen) in cloud.volumes.iter().filter(|(_, seen)| ours(&seen.cluster)) {
-            add(Kind::Volume, id, &seen.name, mark(seen.keep));
+            add(Kind::Volume, id, &seen.name, kept(seen.keep));
         }
         for (id, seen) in cloud.snapshots.iter().filter(|(_, seen)| ours(&seen.cluster)) {
-            add(Kind::Snapshot, id, &seen.name, mark(seen.keep));
+            add(Kind::Snapshot, id, &seen.name, kept(seen.keep));
         }
     }
     // A Service without the ID of its load balancer may still exist, and may be kept.
@@ -78,20 +80,20 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
     out
 }
 
-/// Why a resource that the sweep found is reported and not deleted, where it is. Once its PersistentVolume or
+/// Why a resource that was found by its name is reported and not deleted, where it is. Once its PersistentVolume or
 /// VolumeSnapshotContent is gone, a lost volume or snapshot looks like one that the policy Retain kept on purpose.
 #[must_use]
 pub fn reported(run: &Run, record: &Recorded) -> Option<&'static str> {
     let found = record.object.is_none();
-    let retained =
-        run.spec.retained == Retained::Keep && matches!(record.kind, Kind::Volume | Kind::Snapshot);
-    match run.spec.leftovers {
+    let retained = run.spec.retained_volumes == RetainedVolumes::Keep
+        && matches!(record.kind, Kind::Volume | Kind::Snapshot);
+    match run.spec.orphan_policy {
         _ if !found => None,
-        Leftovers::Report => Some("it was found by its name, and spec.leftovers is Report"),
-        Leftovers::Delete if retained => Some(
-            "no object names it, and the policy Retain may have kept it: delete it, or set spec.retained to Delete",
+        OrphanPolicy::Report => Some("it was found by its name, and spec.orphanPolicy is Report"),
+        OrphanPolicy::Delete if retained => Some(
+            "no object names it, and the policy Retain may have kept it: delete it, or set spec.retainedVolumes to Delete",
         ),
-        Leftovers::Delete => None,
+        OrphanPolicy::Delete => None,
     }
 }
 
@@ -115,7 +117,7 @@ fn service_of<'a>(cluster: &str, seen: &'a LoadBalancer) -> Option<(&'a str, &'a
     of.strip_suffix(&format!(" from cluster {cluster}"))?.split_once('/')
 }
 
-fn swept(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
+fn by_name(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
     let record = Recorded {
         kind,
         id: Some(id.to_owned()),
@@ -125,6 +127,7 @@ fn swept(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
         uid: String::new(),
         tag: None,
         shared: false,
+        named: false,
         seen: true,
         kept,
         kept_by: None,

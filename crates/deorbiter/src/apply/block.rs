@@ -1,4 +1,4 @@
-//! The freeze: new claims, snapshots and load balancers are refused by the target's own API server. Its name carries the
+//! The block: new claims, snapshots and load balancers are refused by the target's own API server. Its name carries the
 //! Deorbit's UID, so it is found again even after a crash between its creation and the write of the status.
 
 use kube::Client;
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::object::{delete_version, settled};
 use crate::error::Error;
 use crate::names;
-use crate::observe::snapshot::{Freeze, Version};
+use crate::observe::snapshot::{Block, Version};
 use crate::plan::action::Form;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MESSAGE: &str = "this cluster is being cleaned up by deorbiter before it is deleted: no new volumes, snapshots or load balancers";
-/// The CEL expression of the freeze: of all requests that the rules match, only those that satisfy it are allowed. A
+/// The CEL expression of the block: of all requests that the rules match, only those that satisfy it are allowed. A
 /// Service that becomes a load balancer counts as a new one. One that is a load balancer already may still change;
 /// otherwise its finalizer could not be removed.
 const EXPRESSION: &str = "request.resource.resource == 'services' && (!has(object.spec.type) || object.spec.type != 'LoadBalancer' || \
@@ -69,7 +69,7 @@ fn knows_conditions(shown: &Value) -> bool {
 ///
 /// # Errors
 /// The first failure.
-pub async fn remove(client: &Client, name: &str, seen: &Freeze) -> Result<(), Error> {
+pub async fn remove(client: &Client, name: &str, seen: &Block) -> Result<(), Error> {
     let mut result = Ok(());
     // The binding before its policy: a binding without a policy is an error to the API server.
     for (plural, seen) in [
@@ -86,7 +86,7 @@ pub async fn remove(client: &Client, name: &str, seen: &Freeze) -> Result<(), Er
 }
 
 fn metadata(uid: &str) -> Value {
-    json!({"name": names::freeze(uid), "labels": {common::names::MANAGED_BY: names::PROGRAM, names::RUN_LABEL: uid}})
+    json!({"name": names::block(uid), "labels": {common::names::MANAGED_BY: names::PROGRAM, names::RUN_LABEL: uid}})
 }
 
 fn rule(group: &str, operations: &[&str], resource: &str) -> Value {
@@ -111,7 +111,7 @@ fn policy(uid: &str) -> Value {
 fn binding(uid: &str) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata(uid),
-        "spec": {"policyName": names::freeze(uid), "validationActions": ["Deny"]},
+        "spec": {"policyName": names::block(uid), "validationActions": ["Deny"]},
     })
 }
 
@@ -133,11 +133,11 @@ fn webhook(uid: &str, conditions: bool) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": metadata(uid),
         "webhooks": [
-            call("storage.freeze.deorbiter.perimeter.dev", json!([
+            call("storage.block.deorbiter.perimeter.dev", json!([
                 rule("", &["CREATE"], "persistentvolumeclaims"),
                 rule("snapshot.storage.k8s.io", &["CREATE"], "volumesnapshots"),
             ]), json!([])),
-            call("services.freeze.deorbiter.perimeter.dev", json!([rule("", operations, "services")]), services),
+            call("services.block.deorbiter.perimeter.dev", json!([rule("", operations, "services")]), services),
         ],
     })
 }

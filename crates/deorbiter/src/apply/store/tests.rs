@@ -1,0 +1,133 @@
+//! Records are stored and read.
+
+use std::sync::Mutex;
+
+use common::api::deorbit::Kind;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+
+use super::*;
+
+/// The greatest length that objects of a cluster can lead to.
+fn longest(kind: Kind, object: &str, name: usize, tag: Option<usize>) -> Recorded {
+    let uid = "0d5c9f3e-0000-4000-8000-000000000000";
+    Recorded {
+        kind,
+        id: Some(uid.to_owned()),
+        object: Some(object.to_owned()),
+        namespace: "n".repeat(63),
+        name: "n".repeat(name),
+        uid: uid.to_owned(),
+        tag: tag.map(|length| "t".repeat(length)),
+        shared: true,
+        named: true,
+        seen: true,
+        kept: Some(format!(
+            "another VolumeSnapshotContent that has it stays: it carries {} or {}",
+            names::KEEP,
+            names::JANITOR_KEEP
+        )),
+        kept_by: (kind == Kind::FloatingIP).then(|| "n".repeat(127)),
+    }
+}
+
+/// The ConfigMaps of an API server, by path, and its requests.
+type Maps = Arc<Mutex<(BTreeMap<String, serde_json::Value>, Vec<String>)>>;
+
+/// An API server that stores ConfigMaps, and accepts every status.
+fn server() -> (Client, Maps) {
+    let maps = Maps::default();
+    let shared = Arc::clone(&maps);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let shared = Arc::clone(&shared);
+        async move {
+            let (method, mut path) = (request.method().clone(), request.uri().path().to_owned());
+            let bytes = request.into_body().collect().await.unwrap().to_bytes();
+            let body: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            let (all, requests) = &mut *shared.lock().unwrap();
+            if method == http::Method::POST {
+                path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
+            }
+            let name = path.rsplit('/').next().unwrap().to_owned();
+            requests.push(format!("{method} {name}"));
+            let (code, body) = match (&method, all.get(&name)) {
+                (&http::Method::GET, Some(map)) => (200, map.clone()),
+                (&http::Method::GET, None) => {
+                    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+                }
+                _ => {
+                    all.insert(name, body.clone());
+                    (200, body)
+                }
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    (Client::new(service, "default"), maps)
+}
+
+fn deorbit(phase: Phase) -> Deorbit {
+    let spec = serde_json::from_value(json!({"inCluster": true})).unwrap();
+    let mut deorbit = Deorbit::new("prod", spec);
+    deorbit.metadata.namespace = Some("team".into());
+    deorbit.metadata.uid = Some("u".into());
+    deorbit.status = Some(DeorbitStatus { phase, ..DeorbitStatus::default() });
+    deorbit
+}
+
+fn decision(records: Vec<Arc<Recorded>>, phase: Phase) -> Decision {
+    Decision {
+        plan: Default::default(),
+        status: DeorbitStatus { phase, records: "deorbit-u-0".into(), ..DeorbitStatus::default() },
+        book: Book { taken: true, ..Book::default() },
+        records,
+        tally: Default::default(),
+        requeue_after: None,
+    }
+}
+
+#[tokio::test]
+async fn records_are_read_as_they_were_stored_and_only_what_differs_is_written() {
+    let (client, maps) = server();
+    let record = Arc::new(longest(Kind::Volume, "PersistentVolumeClaim", 1, None));
+    let mut desired = decision(vec![record; IN_CONFIG_MAP + 1], Phase::Inventory);
+    let mut object = deorbit(Phase::Inventory);
+    object.status = Some(desired.status.clone());
+    assert!(store(&client, &object, &Stored::default(), &desired).await.unwrap());
+    let stored = read(&client, &object).await.unwrap();
+    assert_eq!((&stored.book, &stored.records), (&desired.book, &desired.records));
+    maps.lock().unwrap().1.clear();
+    assert!(!store(&client, &object, &stored, &desired).await.unwrap());
+    Arc::make_mut(&mut desired.records[IN_CONFIG_MAP]).kept = None;
+    assert!(store(&client, &object, &stored, &desired).await.unwrap());
+    assert_eq!(maps.lock().unwrap().1, ["PUT deorbit-u-1"]);
+}
+
+#[tokio::test]
+async fn records_that_are_missing_are_lost_from_the_first_delete_on() {
+    for (phase, is_lost) in [(Phase::Pending, false), (Phase::Inventory, false), (Phase::Deleting, true)] {
+        let (client, _) = server();
+        let stored = read(&client, &deorbit(phase)).await.unwrap();
+        assert_eq!(stored.lost.is_some(), is_lost, "{phase}");
+    }
+    let (client, maps) = server();
+    let odd = json!({"metadata": {"name": "deorbit-u-0"}, "data": {"records.json": "[]"}});
+    maps.lock().unwrap().0.insert("deorbit-u-0".into(), odd);
+    let stored = read(&client, &deorbit(Phase::Verifying)).await.unwrap();
+    assert!(stored.lost.unwrap().contains("deorbit-u-0 cannot be read; restore it"));
+}
+
+#[test]
+fn the_longest_records_fit_into_a_config_map() {
+    for record in [
+        longest(Kind::Volume, "PersistentVolumeClaim", 253, None),
+        longest(Kind::Snapshot, "VolumeSnapshotContent", 253, None),
+        longest(Kind::LoadBalancer, "Service", 63, Some(255)),
+        longest(Kind::FloatingIP, "Service", 63, None),
+    ] {
+        let bytes = serde_json::to_string(&vec![record.clone(); IN_CONFIG_MAP]).unwrap().len();
+        // The first one also has the bookkeeping.
+        assert!(bytes < (1 << 20) - (1 << 16), "{bytes} bytes for {record:?}");
+    }
+}
