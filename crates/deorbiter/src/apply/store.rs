@@ -219,24 +219,35 @@ async fn store_pages(
         if old.as_ref().is_some_and(same) || (old.is_none() && deleting) {
             continue;
         }
+        let refused = |cause| Error::Management { what: what(), cause };
+        // One that was not read was left by a process that stopped before it wrote the first one.
+        let left = match old {
+            Some(_) => None,
+            None => api.get_metadata_opt(&name).await.map_err(refused)?,
+        };
+        let version = match (old, left) {
+            (Some(old), _) => old.metadata.resource_version.clone(),
+            (None, left) => left.and_then(|left| left.metadata.resource_version),
+        };
+        let is_new = version.is_none();
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
                 owner_references: deorbit.owner_ref(&()).map(|owner| vec![owner]),
                 labels: Some(labels),
                 // Another process may have stored more: a conflict, and the next reconciliation reads it.
-                resource_version: old.and_then(|old| old.metadata.resource_version.clone()),
+                resource_version: version,
                 ..ObjectMeta::default()
             },
             data: Some(data),
             ..ConfigMap::default()
         };
         let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
-        let written = match old {
-            Some(_) => api.replace(&name, &params, &map).await,
-            None => api.create(&params, &map).await,
+        let written = match is_new {
+            true => api.create(&params, &map).await,
+            false => api.replace(&name, &params, &map).await,
         };
-        written.map_err(|cause| Error::Management { what: what(), cause })?;
+        written.map_err(refused)?;
         wrote = true;
     }
     Ok(wrote)

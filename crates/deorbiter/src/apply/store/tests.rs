@@ -55,7 +55,13 @@ fn server() -> (Client, Maps) {
                 (&http::Method::GET, None) => {
                     (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
                 }
+                (&http::Method::POST, Some(_)) => (
+                    409,
+                    json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}),
+                ),
                 _ => {
+                    let mut body = body;
+                    body["metadata"]["resourceVersion"] = json!("1");
                     all.insert(name, body.clone());
                     (200, body)
                 }
@@ -102,6 +108,25 @@ async fn records_are_read_as_they_were_stored_and_only_what_differs_is_written()
     Arc::make_mut(&mut desired.records[IN_CONFIG_MAP]).kept = None;
     assert!(store(&client, &object, &stored, &desired).await.unwrap());
     assert_eq!(maps.lock().unwrap().1, ["PUT deorbit-u-1"]);
+}
+
+#[tokio::test]
+async fn a_process_that_stops_between_two_config_maps_stops_no_run() {
+    let (client, maps) = server();
+    let record = Arc::new(longest(Kind::Volume, "PersistentVolumeClaim", 1, None));
+    let object = deorbit(Phase::Inventory);
+    let first = decision(vec![Arc::clone(&record)], Phase::Inventory);
+    store(&client, &object, &Stored::default(), &first).await.unwrap();
+    let stored = read(&client, &object).await.unwrap();
+    let more = decision(vec![record; IN_CONFIG_MAP + 1], Phase::Inventory);
+    store(&client, &object, &stored, &more).await.unwrap();
+    // The write of the first one is undone.
+    let before = serde_json::to_value(&stored.pages[0]).unwrap();
+    maps.lock().unwrap().0.insert("deorbit-u-0".into(), before);
+    let stored = read(&client, &object).await.unwrap();
+    assert_eq!(stored.records.len(), 1);
+    store(&client, &object, &stored, &more).await.unwrap();
+    assert_eq!(read(&client, &object).await.unwrap().records, more.records);
 }
 
 #[tokio::test]
