@@ -103,7 +103,7 @@ async fn has_converged(env: &TestEnv) -> Result<()> {
         status.last_removed.iter().map(|one| (one.destination.clone(), one.times)).collect();
     ensure!(removed == BTreeSet::from([(pods(3), 1), (pods(4), 1)]), "removed: {removed:?}");
     ensure!(
-        status.candidates.is_empty() && status.removing.is_empty() && status.contested.is_empty(),
+        status.candidates.is_empty() && status.removing.is_empty() && status.recreated.is_empty(),
         "{status:?}"
     );
     let ready = env.reason("prod", "Ready").await?;

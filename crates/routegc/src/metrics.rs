@@ -12,7 +12,7 @@ use prometheus::{GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 use crate::error::TIMED_OUT;
 
 /// States of a route: each has its own series, also while it is zero.
-const STATES: [&str; 7] = ["valid", "orphan", "foreign", "unknown", "invalid", "duplicate", "contested"];
+const STATES: [&str; 7] = ["valid", "orphan", "foreign", "unknown", "invalid", "duplicate", "recreated"];
 /// Guards that may prevent a removal.
 const GUARDS: [&str; 3] = ["threshold", "partial", "precondition"];
 
@@ -71,7 +71,7 @@ impl Metrics {
         Ok(Metrics {
             routes: gauges(
                 "routegc_routes",
-                "Routes of the router by state; duplicate and contested overlap with the others.",
+                "Routes of the router by state; duplicate and recreated overlap with the others.",
                 &["namespace", "name", "router", "state"],
             )?,
             limit: gauges(
@@ -110,7 +110,7 @@ impl Metrics {
             counts.unknown,
             counts.invalid,
             counts.duplicates,
-            counts.contested,
+            counts.recreated,
         ];
         for (state, value) in STATES.iter().zip(values) {
             self.routes.with_label_values(&[namespace, name, router, state]).set(value.into());

@@ -33,8 +33,8 @@ pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision
     if let Some(excess) = &decision.excess {
         plan.problem(regarding.clone(), Reason::SafetyThreshold(excess.clone()));
     }
-    for one in &decision.contested {
-        plan.problem(regarding.clone(), Reason::Contested(one.clone()));
+    for one in &decision.recreated {
+        plan.problem(regarding.clone(), Reason::Recreated(one.clone()));
     }
     if !decision.unconnected.is_empty() {
         plan.problem(regarding.clone(), Reason::InvalidRoutes(decision.unconnected.clone()));
@@ -47,7 +47,7 @@ pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision
 
 #[cfg(test)]
 mod tests {
-    use common::api::routegc::Contested;
+    use common::api::routegc::Recreated;
     use common::plan::{Action as _, Reason as _};
     use common::routes::Route;
     use jiff::Timestamp;
@@ -69,7 +69,7 @@ mod tests {
     fn each_route_has_its_own_events() {
         let about = |number: u8| format!("10.244.{number}.0/24 via 10.0.0.{number}");
         let route = |number: u8| Route::new(format!("10.244.{number}.0/24"), format!("10.0.0.{number}"));
-        let contested = |number: u8| Contested {
+        let recreated = |number: u8| Recreated {
             destination: route(number).destination,
             nexthop: route(number).nexthop,
             removed_at: Timestamp::UNIX_EPOCH,
@@ -82,7 +82,7 @@ mod tests {
             for reason in [
                 Reason::Skipped(route(number), "it lives".to_owned()),
                 Reason::RecreatedImmediately(route(number)),
-                Reason::Contested(contested(number)),
+                Reason::Recreated(recreated(number)),
             ] {
                 assert_eq!(reason.related().map(|one| one.name), Some(about(number)), "{reason}");
             }

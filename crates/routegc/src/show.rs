@@ -62,7 +62,7 @@ pub fn json(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Pl
         "quota": decision.quota,
         "routes": decision.classified.iter().map(route).collect::<Vec<_>>(),
         "candidates": decision.history.candidates,
-        "contested": decision.contested,
+        "recreated": decision.recreated,
         "removalHash": decision.excess.as_ref().map(|excess| &excess.hash),
         "plan": plan.to_json(),
     })

@@ -18,7 +18,7 @@ pub fn history(status: &RouteGCStatus) -> History {
         candidates: status.candidates.clone(),
         removing: status.removing.iter().map(|one| Route::new(&one.destination, &one.nexthop)).collect(),
         removed: status.last_removed.clone(),
-        contested: status.contested.clone(),
+        recreated: status.recreated.clone(),
     }
 }
 
@@ -29,7 +29,7 @@ pub fn intended(before: &RouteGCStatus, memory: &History) -> RouteGCStatus {
     RouteGCStatus {
         candidates: memory.candidates.clone(),
         removing: texts(&memory.removing),
-        contested: memory.contested.clone(),
+        recreated: memory.recreated.clone(),
         last_removed: memory.removed.clone(),
         ..before.clone()
     }
@@ -53,7 +53,7 @@ pub fn decided(
         candidates: decision.history.candidates.clone(),
         removal_hash: decision.excess.as_ref().map(|excess| excess.hash.clone()),
         removing: texts(&decision.history.removing),
-        contested: decision.history.contested.clone(),
+        recreated: decision.history.recreated.clone(),
         last_removed: decision.history.removed.clone(),
         last_change: before.last_change,
     };
@@ -64,8 +64,8 @@ pub fn decided(
     set(&mut status, "Ready", ready, reason, message, generation, now);
     let excess = decision.excess.clone().map(Reason::SafetyThreshold);
     problem(&mut status, "SafetyThreshold", excess.as_ref(), "WithinLimits", generation, now);
-    let contested = decision.contested.first().cloned().map(Reason::Contested);
-    problem(&mut status, "Contested", contested.as_ref(), "NotContested", generation, now);
+    let recreated = decision.recreated.first().cloned().map(Reason::Recreated);
+    problem(&mut status, "Recreated", recreated.as_ref(), "NotRecreated", generation, now);
     let invalid =
         (!decision.unconnected.is_empty()).then(|| Reason::InvalidRoutes(decision.unconnected.clone()));
     let refused = failed.filter(|error| error.code() == "RouterHasInvalidRoutes");
@@ -97,13 +97,13 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
         let reason = Reason::SafetyThreshold(excess.clone());
         return (Status::False, reason.code(), reason.to_string());
     }
-    let open = counts.orphan.saturating_sub(counts.contested);
-    if open == 0 && counts.contested > 0 {
-        let message = match counts.contested {
+    let open = counts.orphan.saturating_sub(counts.recreated);
+    if open == 0 && counts.recreated > 0 {
+        let message = match counts.recreated {
             1 => "1 orphaned route was recreated and is not removed again for a day".to_owned(),
             many => format!("{many} orphaned routes were recreated and are not removed again for a day"),
         };
-        return (Status::True, "Contested", message);
+        return (Status::True, "Recreated", message);
     }
     if let (0, Some(covered)) = (open, &decision.covered) {
         let reason = Reason::WideAddressPair(covered.clone());

@@ -13,7 +13,7 @@ const VALID: &str = "routegc_routes{name=\"a\",router=\"r1\",state=\"valid\"}";
 const FOREIGN: &str = "routegc_routes{name=\"a\",router=\"r1\",state=\"foreign\"}";
 const ORPHAN: &str = "routegc_routes{name=\"a\",router=\"r1\",state=\"orphan\"}";
 const DUPLICATE: &str = "routegc_routes{name=\"a\",router=\"r1\",state=\"duplicate\"}";
-const CONTESTED: &str = "routegc_routes{name=\"a\",router=\"r1\",state=\"contested\"}";
+const RECREATED: &str = "routegc_routes{name=\"a\",router=\"r1\",state=\"recreated\"}";
 const LIMIT: &str = "routegc_routes_limit{name=\"a\",router=\"r1\"}";
 
 /// Of another RouteGC with the same router.
@@ -35,7 +35,7 @@ const HEALTHY: [Series; 12] = [
     (FOREIGN, "2x300"),
     (ORPHAN, "0x300"),
     (DUPLICATE, "0x300"),
-    (CONTESTED, "0x300"),
+    (RECREATED, "0x300"),
     (LIMIT, "30x300"),
 ];
 
@@ -91,11 +91,11 @@ fn cases() -> Vec<Case> {
         ("an inventory was partial", vec![(PARTIAL, "0+1x300")], vec![("60m", vec![])]),
         (
             "a route is recreated",
-            vec![(ORPHAN, "1x300"), (CONTESTED, "1x300")],
+            vec![(ORPHAN, "1x300"), (RECREATED, "1x300")],
             vec![
                 ("29m", vec![]),
-                ("31m", vec!["RoutegcContested"]),
-                ("121m", vec!["RoutegcContested", "RoutegcOrphans"]),
+                ("31m", vec!["RoutegcRecreated"]),
+                ("121m", vec!["RoutegcRecreated", "RoutegcOrphans"]),
             ],
         ),
         (

@@ -114,9 +114,9 @@ async fn exactly_the_routes_that_a_stopped_cloud_controller_left_are_removed() {
 /// A server is gone, its port and its Node are left: the cloud controller keeps the route.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: the real drivers of OpenStack"]
-async fn a_route_that_the_cloud_controller_adds_again_is_contested_and_not_removed_again() {
+async fn a_route_that_the_cloud_controller_adds_again_is_reported_and_not_removed_again() {
     let _guard = workers().await;
-    let env = TestEnv::start("contested", &[Provider::CloudController]).await;
+    let env = TestEnv::start("recreated", &[Provider::CloudController]).await;
     let (_, lives) = env.node("lives").await;
     route(&env, "lives", &lives).await;
     let (server, address) = env.node("haunts").await;
@@ -130,17 +130,17 @@ async fn a_route_that_the_cloud_controller_adds_again_is_contested_and_not_remov
     let there = async || env.project.routes().await.unwrap().contains(&theirs);
     until("the route to be back", &there).await;
     let status = reconcile(&env, 3).await;
-    let contested = &status.contested[0];
-    assert_eq!((contested.destination.clone(), contested.nexthop.clone()), theirs);
-    assert_eq!((contested.server.as_deref(), contested.times), (Some(server.as_str()), 1));
-    assert!(contested.back_since >= contested.removed_at);
+    let recreated = &status.recreated[0];
+    assert_eq!((recreated.destination.clone(), recreated.nexthop.clone()), theirs);
+    assert_eq!((recreated.server.as_deref(), recreated.times), (Some(server.as_str()), 1));
+    assert!(recreated.back_since >= recreated.removed_at);
     assert_eq!(status.last_removed[0].times, 1, "removed once, not again and again");
-    let condition = status.conditions.iter().find(|one| one.kind == "Contested").unwrap();
+    let condition = status.conditions.iter().find(|one| one.kind == "Recreated").unwrap();
     assert!(condition.message.contains(&server), "{}", condition.message);
     assert!(there().await);
 
     // With the Nodes as a source routegc removes nothing: the Node exists.
     change(&env, json!({ "nodesFrom": { "inCluster": true } })).await;
     let status = reconcile(&env, 1).await;
-    assert_eq!((status.counts.unwrap().valid, status.contested.len()), (2, 0));
+    assert_eq!((status.counts.unwrap().valid, status.recreated.len()), (2, 0));
 }

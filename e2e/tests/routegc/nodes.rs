@@ -56,21 +56,21 @@ async fn an_address_of_a_node_is_valid_and_other_routes_to_its_pods_are_orphaned
 
 /// A recreated route is reported with the Node and the server of its destination.
 #[tokio::test]
-async fn a_contested_route_is_reported_with_its_node_and_server() {
+async fn a_recreated_route_is_reported_with_its_node_and_server() {
     let env = policy_with_nodes(json!({ "inCluster": true }), [32, 33]).await;
     let node = env.cluster_node(33, "10.7.2.99", "s-3").await.unwrap();
     env.reconcile_times(2).await.unwrap();
     env.project.add_routes(&[(&pods(33), "10.7.2.33")]).await.unwrap();
     env.reconcile_times(3).await.unwrap();
-    let contested = env.status("prod").await.unwrap().contested;
-    assert_eq!(contested.len(), 1, "{contested:?}");
+    let recreated = env.status("prod").await.unwrap().recreated;
+    assert_eq!(recreated.len(), 1, "{recreated:?}");
     assert_eq!(
-        (contested[0].node.as_deref(), contested[0].server.as_deref()),
+        (recreated[0].node.as_deref(), recreated[0].server.as_deref()),
         (Some(node.as_str()), Some("s-3"))
     );
-    assert!(contested[0].removed_at <= contested[0].back_since);
+    assert!(recreated[0].removed_at <= recreated[0].back_since);
     let events = env.events().await.unwrap();
-    let event = events.iter().find(|(reason, _)| reason == "Contested");
+    let event = events.iter().find(|(reason, _)| reason == "Recreated");
     assert!(
         event.is_some_and(|(_, note)| note.contains(&node) && note.contains("removed once")),
         "{events:?}"

@@ -168,7 +168,7 @@ async fn confirmations_survive_a_restart_but_not_a_valid_observation() {
 /// A recreated route is not removed again, and reported.
 #[tokio::test]
 #[ignore = "full: the plan's tests have the rule"]
-async fn a_recreated_route_is_contested() {
+async fn a_route_that_is_recreated_is_reported() {
     let env = cluster(2, 1).await;
     env.policy("prod", json!({})).await.unwrap();
     env.reconcile_times(2).await.unwrap();
@@ -176,9 +176,9 @@ async fn a_recreated_route_is_contested() {
     env.reconcile_times(4).await.unwrap();
     assert_eq!(env.destinations().await.unwrap().len(), 3);
     assert_eq!(env.neutron.writes().len(), 1, "removed only once");
-    assert_eq!(env.reason("prod", "Contested").await.unwrap(), "Contested");
+    assert_eq!(env.reason("prod", "Recreated").await.unwrap(), "Recreated");
     let status = env.status("prod").await.unwrap();
-    assert_eq!((status.contested[0].times, status.counts.unwrap().contested), (1, 1));
+    assert_eq!((status.recreated[0].times, status.counts.unwrap().recreated), (1, 1));
 }
 
 /// A port that appears between the plan and the removal keeps the route.

@@ -12,7 +12,7 @@ pub use self::threshold::Excess;
 use super::policy::Policy;
 use super::route::Route;
 use super::snapshot::Snapshot;
-use crate::api::routegc::{Contested, Counts, Quota};
+use crate::api::routegc::{Recreated, Counts, Quota};
 
 /// The result of the plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,12 +25,12 @@ pub struct Decision {
     pub quota: Quota,
     /// The state for the next reconciliation.
     pub history: History,
-    /// Routes to remove now: orphaned, confirmed, old enough, not contested, within the threshold.
+    /// Routes to remove now: orphaned, confirmed, old enough, not recreated, within the threshold.
     pub removals: Vec<Removal>,
     /// Routes that are not removed because they exceed the threshold. Then `removals` is empty.
     pub excess: Option<Excess>,
     /// Orphaned routes that are not removed because another client re-creates them.
-    pub contested: Vec<Contested>,
+    pub recreated: Vec<Recreated>,
     /// Routes of any destination whose next hop is on no subnet that the router is attached to: Neutron refuses every change of such
     /// a router. Empty if a subnet is hidden, such as the gateway's.
     pub unconnected: Vec<Route>,
@@ -70,10 +70,10 @@ pub fn plan(
     let history = confirm::update(policy, snapshot, &classified, history, now);
     let ready = confirm::confirmed(policy, &classified, &history, now);
     let (removals, excess) = threshold::within(policy, snapshot, &classified, ready, allow);
-    let counts = classify::count(&classified, &history.contested);
+    let counts = classify::count(&classified, &history.recreated);
     Decision {
         quota: Quota { routes: small(snapshot.routes.len()), limit: snapshot.limit },
-        contested: history.contested.clone(),
+        recreated: history.recreated.clone(),
         unconnected: classify::unconnected(snapshot),
         covered: classify::covered(&classified),
         classified,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use common::api::routegc::{ALLOW_ANNOTATION, Contested};
+use common::api::routegc::{ALLOW_ANNOTATION, Recreated};
 use common::plan::{self, Related};
 use common::routes::Route;
 use common::routes::plan::{Covered, Excess, OrphanReason};
@@ -21,7 +21,7 @@ pub enum Reason {
     /// More routes are orphaned than may be removed at once.
     SafetyThreshold(Excess),
     /// A removed route was recreated.
-    Contested(Contested),
+    Recreated(Recreated),
     /// Neutron refuses every change of the router.
     InvalidRoutes(Vec<Route>),
     /// Ports may use more addresses than can be observed, among them next hops that nothing else has.
@@ -47,7 +47,7 @@ impl fmt::Display for Reason {
                 excess.hash,
                 list(&excess.routes)
             ),
-            Reason::Contested(one) => {
+            Reason::Recreated(one) => {
                 let times = match one.times {
                     1 => "once".to_owned(),
                     many => format!("{many} times"),
@@ -113,7 +113,7 @@ impl plan::Reason for Reason {
             Reason::Orphaned(why) => why.code(),
             Reason::WouldRemove(_) => "OrphansFound",
             Reason::SafetyThreshold(_) => "SafetyThreshold",
-            Reason::Contested(_) => "Contested",
+            Reason::Recreated(_) => "Recreated",
             Reason::InvalidRoutes(_) => "RouterHasInvalidRoutes",
             Reason::WideAddressPair(_) => "WideAddressPair",
             Reason::Skipped(..) => "Skipped",
@@ -125,7 +125,7 @@ impl plan::Reason for Reason {
     fn related(&self) -> Option<Related> {
         match self {
             Reason::Skipped(route, _) | Reason::RecreatedImmediately(route) => Some(related(route)),
-            Reason::Contested(one) => Some(related(&Route::new(&one.destination, &one.nexthop))),
+            Reason::Recreated(one) => Some(related(&Route::new(&one.destination, &one.nexthop))),
             _ => None,
         }
     }

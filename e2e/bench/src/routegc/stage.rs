@@ -27,7 +27,7 @@ pub(crate) struct Stage {
     /// The routes whose next hop is a server, in the order in which they were added.
     live: Vec<(String, String)>,
     /// The number of stale next hops that were used. None is used twice, because a route that returns after its removal is reported
-    /// as contested.
+    /// as recreated.
     stale: usize,
 }
 

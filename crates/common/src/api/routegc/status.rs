@@ -14,7 +14,7 @@ pub struct RouteGCStatus {
     /// The metadata.generation that the last reconciliation used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: the last reconciliation succeeded. `SafetyThreshold`, `Contested`, `RouterHasInvalidRoutes` and
+    /// `Ready`: the last reconciliation succeeded. `SafetyThreshold`, `Recreated`, `RouterHasInvalidRoutes` and
     /// `WideAddressPair` are True while you should act on them.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -35,7 +35,7 @@ pub struct RouteGCStatus {
     pub removing: Vec<RouteText>,
     /// Routes that another client re-created after routegc removed them, although their next hop still does not exist. routegc
     /// does not remove them again for a day. Find the client that writes them.
-    pub contested: Vec<Contested>,
+    pub recreated: Vec<Recreated>,
     /// Routes that routegc removed, the latest last, without those that are in use again. At most 100 are kept.
     pub last_removed: Vec<Removed>,
     /// When this status last changed. The time of the last successful reconciliation is the metric
@@ -46,7 +46,7 @@ pub struct RouteGCStatus {
 }
 
 /// The number of routes of each class. Each route is one of valid, orphan, foreign, unknown and invalid; duplicates and
-/// contested overlap with these.
+/// recreated overlap with these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counts {
@@ -64,7 +64,7 @@ pub struct Counts {
     /// In a pod network, and another route has the same destination.
     pub duplicates: u32,
     /// Orphaned routes that another client re-created after their removal: not removed again for a day.
-    pub contested: u32,
+    pub recreated: u32,
 }
 
 /// Routes of the router and their limit.
@@ -122,7 +122,7 @@ pub struct Removed {
 /// A route that another client re-created after its removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Contested {
+pub struct Recreated {
     /// Destination, exactly as the router has it.
     pub destination: String,
     /// Next hop, exactly as the router has it.

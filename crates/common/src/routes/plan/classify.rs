@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
 use super::small;
-use crate::api::routegc::{Contested, Counts};
+use crate::api::routegc::{Recreated, Counts};
 use crate::routes::policy::Policy;
 use crate::routes::route::{Meaning, Route, first_of};
 use crate::routes::snapshot::{Holder, Network, Node, Snapshot};
@@ -362,7 +362,7 @@ pub fn covered(classified: &[ClassifiedRoute]) -> Option<Covered> {
 
 /// Number of routes of each class.
 #[must_use]
-pub fn count(classified: &[ClassifiedRoute], contested: &[Contested]) -> Counts {
+pub fn count(classified: &[ClassifiedRoute], recreated: &[Recreated]) -> Counts {
     let of =
         |filter: fn(&ClassifiedRoute) -> bool| small(classified.iter().filter(|one| filter(one)).count());
     Counts {
@@ -372,6 +372,6 @@ pub fn count(classified: &[ClassifiedRoute], contested: &[Contested]) -> Counts 
         unknown: of(|one| matches!(one.class, RouteClass::Unknown(_) | RouteClass::Covered(_))),
         invalid: of(|one| matches!(one.class, RouteClass::Invalid(_))),
         duplicates: of(|one| one.duplicate),
-        contested: small(contested.len()),
+        recreated: small(recreated.len()),
     }
 }

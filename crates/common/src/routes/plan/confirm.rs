@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::classify::{ClassifiedRoute, RouteClass};
 use super::{Removal, small};
-use crate::api::routegc::{Candidate, Contested, Removed};
+use crate::api::routegc::{Candidate, Recreated, Removed};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
@@ -15,12 +15,12 @@ use crate::routes::snapshot::Snapshot;
 /// first are gone.
 const MOST_CANDIDATES: usize = 1000;
 
-/// Removed routes that are kept. If more are removed in a day, only the detection of contested routes is affected.
+/// Removed routes that are kept. If more are removed in a day, only the detection of recreated routes is affected.
 const MOST_REMOVED: usize = 100;
 
 /// How long a re-created route is not removed again, counted from its removal. One removal a day does not fight with another client,
 /// and that client may be gone by then.
-const CONTESTED_FOR: SignedDuration = SignedDuration::from_hours(24);
+const RECREATED_FOR: SignedDuration = SignedDuration::from_hours(24);
 
 /// The state between two reconciliations. It is stored in the status and survives a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ pub struct History {
     /// Routes that were removed, the latest last.
     pub removed: Vec<Removed>,
     /// Routes that were removed and re-created.
-    pub contested: Vec<Contested>,
+    pub recreated: Vec<Recreated>,
 }
 
 /// The new history, from the last one and the snapshot.
@@ -44,8 +44,8 @@ pub(super) fn update(
     now: Timestamp,
 ) -> History {
     let removed = removed(snapshot, classified, before, now);
-    let contested = contested(snapshot, classified, &removed, &before.contested, now);
-    let left_alone: BTreeSet<Route> = contested.iter().map(contested_route).collect();
+    let recreated = recreated(snapshot, classified, &removed, &before.recreated, now);
+    let left_alone: BTreeSet<Route> = recreated.iter().map(recreated_route).collect();
     let known: BTreeMap<Route, &Candidate> =
         before.candidates.iter().map(|one| (candidate_route(one), one)).collect();
     let mut candidates = Vec::new();
@@ -70,11 +70,11 @@ pub(super) fn update(
     // A stable order, whatever the router returns: an unchanged state is not written.
     candidates.sort_by_key(candidate_route);
     candidates.dedup_by_key(|one| candidate_route(one));
-    History { candidates, removing: Vec::new(), removed, contested }
+    History { candidates, removing: Vec::new(), removed, recreated }
 }
 
 /// A route that was about to be removed and no longer exists was removed, even if the process ended before it recorded that. A route
-/// that is valid again counts as a new one: if it is orphaned later, it is not contested.
+/// that is valid again counts as a new one: if it is orphaned later, it does not count as recreated.
 fn removed(
     snapshot: &Snapshot,
     classified: &[ClassifiedRoute],
@@ -108,27 +108,27 @@ pub fn record_removal(removed: &mut Vec<Removed>, route: &Route, now: Timestamp)
     removed.drain(..surplus);
 }
 
-fn contested(
+fn recreated(
     snapshot: &Snapshot,
     classified: &[ClassifiedRoute],
     removed: &[Removed],
-    before: &[Contested],
+    before: &[Recreated],
     now: Timestamp,
-) -> Vec<Contested> {
+) -> Vec<Recreated> {
     let orphans: BTreeSet<&Route> = classified
         .iter()
         .filter(|one| matches!(one.class, RouteClass::Orphan(_)))
         .map(|one| &one.route)
         .collect();
-    let mut contested = Vec::new();
+    let mut recreated = Vec::new();
     for one in removed {
         let route = removed_route(one);
-        if !orphans.contains(&route) || now.duration_since(one.at) >= CONTESTED_FOR {
+        if !orphans.contains(&route) || now.duration_since(one.at) >= RECREATED_FOR {
             continue;
         }
-        let known = before.iter().find(|known| contested_route(known) == route && known.removed_at == one.at);
+        let known = before.iter().find(|known| recreated_route(known) == route && known.removed_at == one.at);
         let (node, server) = claimant(snapshot, &route);
-        contested.push(Contested {
+        recreated.push(Recreated {
             destination: route.destination,
             nexthop: route.nexthop,
             server,
@@ -138,7 +138,7 @@ fn contested(
             times: one.times,
         });
     }
-    contested
+    recreated
 }
 
 /// The Node and server for which the route may have been re-created: the Node that has the destination and its server, or the server
@@ -191,6 +191,6 @@ fn removed_route(one: &Removed) -> Route {
     Route::new(&one.destination, &one.nexthop)
 }
 
-fn contested_route(one: &Contested) -> Route {
+fn recreated_route(one: &Recreated) -> Route {
     Route::new(&one.destination, &one.nexthop)
 }

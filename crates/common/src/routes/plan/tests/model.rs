@@ -128,10 +128,10 @@ fn key(env: &State, now: Timestamp) -> String {
     let candidates: Vec<_> =
         history.candidates.iter().map(|one| (&one.nexthop, age(one.first_seen), one.observations)).collect();
     let removed: BTreeMap<_, _> = history.removed.iter().map(|one| (&one.nexthop, age(one.at))).collect();
-    let contested: Vec<_> = history.contested.iter().map(|one| (&one.nexthop, age(one.removed_at))).collect();
+    let recreated: Vec<_> = history.recreated.iter().map(|one| (&one.nexthop, age(one.removed_at))).collect();
     let truly: Vec<_> = env.removed.iter().map(|time| time.map(age)).collect();
     format!(
-        "{:?}{:?}{candidates:?}{removed:?}{contested:?}{:?}{truly:?}",
+        "{:?}{:?}{candidates:?}{removed:?}{recreated:?}{:?}{truly:?}",
         env.present, env.hops, history.removing
     )
 }

@@ -303,11 +303,11 @@ fn a_re_created_route_is_reported_and_removed_again_a_day_later() {
     record_removal(&mut history.removed, &orphaned, at(10));
     let back = plan(&policy, &env, &history, None, at(20));
     assert!(back.removals.is_empty() && back.history.candidates.is_empty());
-    let contested = &back.contested[0];
-    assert_eq!((contested.removed_at, contested.back_since, contested.times), (at(10), at(20), 1));
-    assert_eq!(contested.node.as_deref(), Some("node-5"));
-    assert_eq!(contested.server.as_deref(), Some("server-of-node-5"));
-    assert_eq!((back.counts.orphan, back.counts.contested), (1, 1));
+    let recreated = &back.recreated[0];
+    assert_eq!((recreated.removed_at, recreated.back_since, recreated.times), (at(10), at(20), 1));
+    assert_eq!(recreated.node.as_deref(), Some("node-5"));
+    assert_eq!(recreated.server.as_deref(), Some("server-of-node-5"));
+    assert_eq!((back.counts.orphan, back.counts.recreated), (1, 1));
     let still = plan(&policy, &env, &back.history, None, at(30));
     assert_eq!(still.history, back.history, "an unchanged state is not written");
     let day = 24 * 60;
@@ -320,29 +320,29 @@ fn a_re_created_route_is_reported_and_removed_again_a_day_later() {
 
 /// The clock was a month ahead when the removal was recorded.
 #[test]
-fn a_removal_with_a_future_time_is_contested_for_one_day_only() {
+fn a_removal_with_a_future_time_counts_as_recreated_for_one_day_only() {
     let (policy, env) = (policy(), cluster(5, 1));
     let day = 24 * 60;
     let mut history = second_reconciliation(&policy, &env, None).history;
     record_removal(&mut history.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(30 * day));
     let back = plan(&policy, &env, &history, None, at(20));
-    assert_eq!(back.contested[0].removed_at, at(20));
+    assert_eq!(back.recreated[0].removed_at, at(20));
     let still = plan(&policy, &env, &back.history, None, at(30));
     assert_eq!(still.history, back.history, "an unchanged state is not written");
     let over = plan(&policy, &env, &still.history, None, at(20 + day));
-    assert!(over.contested.is_empty() && over.history.candidates.len() == 1);
+    assert!(over.recreated.is_empty() && over.history.candidates.len() == 1);
 }
 
 /// A new Node may get the address and pod network of an old one. When it is deleted too, its route is removed like any other.
 #[test]
-fn a_route_that_was_valid_again_is_not_contested_when_it_is_orphaned_again() {
+fn a_route_that_was_valid_again_does_not_count_as_recreated_when_it_is_orphaned_again() {
     let (policy, orphaned) = (policy(), cluster(5, 1));
     let mut history = second_reconciliation(&policy, &orphaned, None).history;
     record_removal(&mut history.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(10));
     let valid = plan(&policy, &cluster(5, 0), &history, None, at(20));
-    assert!(valid.history.removed.is_empty() && valid.contested.is_empty());
+    assert!(valid.history.removed.is_empty() && valid.recreated.is_empty());
     let later = plan(&policy, &orphaned, &valid.history, None, at(30));
-    assert!(later.contested.is_empty() && later.removals.is_empty());
+    assert!(later.recreated.is_empty() && later.removals.is_empty());
     assert_eq!(
         removed(&plan(&policy, &orphaned, &later.history, None, at(40))),
         ["10.244.5.0/24 via 10.0.0.15"]
@@ -358,7 +358,7 @@ fn a_route_that_was_being_removed_and_is_gone_counts_as_removed() {
     let next = plan(&policy, &cluster(5, 1), &history, None, at(1));
     let texts: Vec<&str> = next.history.removed.iter().map(|one| one.destination.as_str()).collect();
     assert_eq!(texts, [gone.destination.as_str()]);
-    assert!(next.history.removing.is_empty() && next.contested.is_empty());
+    assert!(next.history.removing.is_empty() && next.recreated.is_empty());
     assert_eq!(next.history.candidates.len(), 1);
 }
 
