@@ -12,7 +12,7 @@ pub use self::threshold::Excess;
 use super::policy::Policy;
 use super::route::Route;
 use super::snapshot::Snapshot;
-use crate::api::routegc::{Recreated, Counts, Quota};
+use crate::api::routegc::{Counts, Quota, Recreated};
 
 /// The result of the plan.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
 use super::small;
-use crate::api::routegc::{Recreated, Counts};
+use crate::api::routegc::{Counts, Recreated};
 use crate::routes::policy::Policy;
 use crate::routes::route::{Meaning, Route, first_of};
 use crate::routes::snapshot::{Holder, Network, Node, Snapshot};
