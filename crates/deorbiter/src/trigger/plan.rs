@@ -324,11 +324,12 @@ impl Planner<'_> {
         self.plan.step(action, Reason::TargetDeleted { target: target.object.to_string() });
     }
 
-    /// The Deorbit of an object, by the UID that was recorded when it was created. A user who may create Deorbits must not be able to
-    /// release an object by a label.
+    /// The Deorbit of an object, by the UIDs that both have recorded of each other. A user who may create Deorbits must not be able to
+    /// release an object by a label; and an object that is restored with its annotations is another one.
     fn deorbit(&self, target: &Target) -> Option<&Deorbit> {
         let uid = target.deorbit_uid.as_ref()?;
-        self.deorbits.iter().find(|one| one.uid == *uid)
+        let own = |one: &&Deorbit| one.target_uid.as_ref() == Some(&target.object.uid);
+        self.deorbits.iter().filter(own).find(|one| one.uid == *uid)
     }
 
     /// The Deorbit of an object, where it can be aborted.

@@ -53,6 +53,23 @@ fn only_the_deorbit_that_the_binding_created_releases_the_object_whatever_the_la
     assert_eq!(steps(&env), [("Release", "DeorbitCompleted")]);
 }
 
+/// One that was restored or applied with the annotations of an earlier object.
+#[test]
+fn the_deorbit_of_another_object_neither_releases_an_object_nor_is_aborted_for_it() {
+    let mut env = bound();
+    env.edit("prod", |object| object.terminating = true);
+    env.settle();
+    let uid = env.objects["prod"].annotations[names::DEORBIT_UID_ANNOTATION].clone();
+    env.object("copy", "l").annotations.insert(names::DEORBIT_UID_ANNOTATION.into(), uid);
+    env.settle();
+    assert!(!env.deorbits[0].terminating, "it runs for prod");
+    env.end_deorbits(End::Complete);
+    env.edit("copy", |object| object.terminating = true);
+    assert_eq!(steps(&env), [("CreateDeorbit", "TargetDeleted"), ("Release", "DeorbitCompleted")]);
+    env.settle();
+    assert_eq!(env.plan().standings["b"].deorbiting, 1);
+}
+
 #[test]
 fn a_deorbit_whose_uid_was_not_recorded_is_the_object_s_own_if_it_has_the_template_s_spec() {
     let mut env = bound();
