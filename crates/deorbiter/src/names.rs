@@ -5,6 +5,9 @@ pub use common::api::deorbit::{FINALIZER, KEEP, PROTECT};
 
 /// Program name, field manager prefix, Lease name.
 pub const PROGRAM: &str = "deorbiter";
+/// The finalizer of a Deorbit, and its former name: without that one, a Deorbit of an earlier version could not be deleted, and its
+/// block would stay.
+pub const FINALIZERS: [&str; 2] = [FINALIZER, "deorbiter.perimeter.dev/freeze"];
 /// Field manager of our writes.
 pub const MANAGER: &str = "deorbiter.perimeter.dev";
 /// Label of what deorbiter creates: the UID of its Deorbit.

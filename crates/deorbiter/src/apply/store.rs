@@ -52,7 +52,10 @@ pub async fn add_finalizer(client: &Client, namespace: &str, name: &str, uid: &s
 /// # Errors
 /// [`Error::Management`] with the API server's response.
 pub async fn remove_finalizer(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
-    finalizers(client, namespace, name, uid, |list| list.retain(|one| one != names::FINALIZER)).await
+    finalizers(client, namespace, name, uid, |list| {
+        list.retain(|one| !names::FINALIZERS.contains(&one.as_str()));
+    })
+    .await
 }
 
 async fn finalizers(
@@ -169,6 +172,10 @@ pub async fn store(
 ) -> Result<bool, Error> {
     let mut status = decision.status.clone();
     let mut wrote = false;
+    // What another version wrote stays as it is.
+    if status.phase == Phase::Unknown {
+        return Ok(false);
+    }
     if status.phase != Phase::Pending && stored.lost.is_none() {
         wrote = store_pages(client, deorbit, stored, decision).await?;
         if !stored.pages.is_empty() || wrote {

@@ -119,7 +119,7 @@ fn run(deorbit: &Deorbit, stored: &Stored) -> Run {
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation,
         deleting: meta.deletion_timestamp.as_ref().map(|time| time.0),
-        held: meta.finalizers.iter().flatten().any(|one| one == names::FINALIZER),
+        held: meta.finalizers.iter().flatten().any(|one| names::FINALIZERS.contains(&one.as_str())),
         protected: annotation(names::PROTECT).is_some_and(|value| !value.is_empty() && value != "false"),
         trigger: match label(names::TRIGGER_LABEL) {
             Some("binding") => Trigger::Binding,

@@ -239,5 +239,6 @@ fn word(phase: Phase) -> &'static str {
         Phase::Aborting => "Aborting",
         Phase::Succeeded => "Succeeded",
         Phase::Failed => "Failed",
+        Phase::Unknown => "UnknownPhase",
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::machine::is_retried;
 use super::outlook::{self, Left, is_over};
 use super::reason::Reason;
-use super::{Act, Decision, LATER, Planner, SELDOM, presence};
+use super::{Act, Decision, LATER, Planner, SELDOM, action, presence};
 use crate::observe::snapshot::Run;
 use crate::record::Book;
 
@@ -113,10 +113,15 @@ fn expires_in(run: &Run, now: Timestamp) -> Option<Duration> {
     Some(if is_over(ended, ttl, now) { Duration::ZERO } else { ttl.saturating_sub(passed) })
 }
 
-/// The decision for a Deorbit that needs no server: it has ended and leaves nothing to do, or a dry run is done. None: it has to be
-/// read.
+/// The decision for a Deorbit that needs no server: it has ended and leaves nothing to do, a dry run is done, or it belongs to another
+/// version of deorbiter. None: its cluster has to be read.
 #[must_use]
 pub fn resting(run: &Run, now: Timestamp) -> Option<Decision> {
+    if run.status.phase == Phase::Unknown && run.deleting.is_none() {
+        let mut decision = Decision::of(run);
+        decision.plan.problem(action::regarding(run), Reason::UnknownPhase);
+        return Some(decision);
+    }
     let is_settled = run.status.observed_generation == run.generation;
     let is_over = match run.status.phase {
         Phase::Planned => run.spec.dry_run,

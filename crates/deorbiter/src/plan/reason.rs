@@ -113,6 +113,8 @@ pub enum Reason {
         /// The error message, with the name of the missing or invalid ConfigMap.
         why: String,
     },
+    /// Another version of deorbiter wrote the status.
+    UnknownPhase,
     /// The block could not be created; the run goes on without it after `timeouts.apiUnavailable`.
     BlockFailed {
         /// Why.
@@ -157,6 +159,7 @@ impl plan::Reason for Reason {
             Reason::Overdue { .. } => "Overdue",
             Reason::ProviderStopped { .. } => "ProviderStopped",
             Reason::RecordsLost { .. } => "RecordsLost",
+            Reason::UnknownPhase => "UnknownPhase",
             Reason::BlockFailed { .. } => "BlockFailed",
             Reason::DebrisLeft { .. } => "DebrisLeft",
         }
@@ -236,6 +239,9 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::RecordsLost { why } => f.write_str(why),
+            Reason::UnknownPhase => f.write_str(
+                "another version of deorbiter wrote its phase, so nothing is done: delete the Deorbit, which lifts its block, and create another",
+            ),
             Reason::BlockFailed { why } => write!(f, "the block of new objects cannot be created: {why}"),
             Reason::DebrisLeft { count, kind, first } => {
                 write!(f, "{count} left, first {kind} {first}; status.debris lists them")

@@ -33,10 +33,14 @@ pub enum Phase {
     Succeeded,
     /// A timeout is over and onTimeout is Block; status.debris lists what is left.
     Failed,
+    /// A phase that another version of deorbiter wrote. One such Deorbit must not make the list of all of them unreadable.
+    #[serde(other)]
+    #[schemars(skip)]
+    Unknown,
 }
 
 impl Phase {
-    /// All of them, in order.
+    /// All that this version writes, in order.
     pub const ALL: [Phase; 9] = [
         Phase::Pending,
         Phase::Inventory,
@@ -52,7 +56,7 @@ impl Phase {
     /// Whether the run is over.
     #[must_use]
     pub fn is_final(self) -> bool {
-        self >= Phase::Succeeded
+        matches!(self, Phase::Succeeded | Phase::Failed)
     }
 }
 

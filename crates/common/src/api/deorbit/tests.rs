@@ -46,3 +46,14 @@ fn phases_are_in_order_and_the_last_two_are_final() {
     assert_eq!(Phase::ALL.iter().filter(|phase| phase.is_final()).count(), 2);
     assert_eq!(Phase::Succeeded.to_string(), "Succeeded");
 }
+
+/// The API server validates a status when it is written, not when it is read.
+#[test]
+fn a_phase_of_another_version_is_readable_and_not_in_the_schema() {
+    let status: DeorbitStatus = serde_json::from_value(serde_json::json!({"phase": "Wait"})).unwrap();
+    assert_eq!((status.phase, status.phase.is_final()), (Phase::Unknown, false));
+    let crd = serde_json::to_value(Deorbit::crd()).unwrap();
+    let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+    let phases = status["properties"]["phase"]["enum"].as_array().unwrap();
+    assert_eq!(phases.len(), Phase::ALL.len(), "{phases:?}");
+}

@@ -143,6 +143,24 @@ async fn records_that_are_missing_are_lost_from_the_first_delete_on() {
     assert!(stored.lost.unwrap().contains("deorbit-u-0 cannot be read; restore it"));
 }
 
+#[tokio::test]
+async fn the_former_finalizer_is_removed_too_and_no_other() {
+    let (client, maps) = server();
+    let [own, former] = names::FINALIZERS;
+    let found = json!({"metadata": {"name": "prod", "uid": "u", "finalizers": [former, "other/one", own]}});
+    maps.lock().unwrap().0.insert("prod".into(), found);
+    remove_finalizer(&client, "team", "prod", "u").await.unwrap();
+    assert_eq!(maps.lock().unwrap().0["prod"]["metadata"]["finalizers"], json!(["other/one"]));
+}
+
+#[tokio::test]
+async fn what_another_version_wrote_is_not_overwritten() {
+    let (client, maps) = server();
+    let decision = decision(Vec::new(), Phase::Unknown);
+    assert!(!store(&client, &deorbit(Phase::Unknown), &Stored::default(), &decision).await.unwrap());
+    assert_eq!(maps.lock().unwrap().1, [""; 0]);
+}
+
 #[test]
 fn the_longest_records_fit_into_a_config_map() {
     for record in [
