@@ -238,6 +238,8 @@ impl<'a> Planner<'a> {
             // While OpenStack does not respond it is unknown what it keeps: then nothing is decided.
             let is_known = !matches!(self.snapshot.cloud, Some(Err(_)));
             if is_known || run.status.phase <= common::api::deorbit::Phase::Inventory {
+                // From the first record on, no other cluster is cleaned up in its place.
+                self.book.cluster = self.book.cluster.take().or_else(|| cluster.uid.clone());
                 self.records = inventory::merge(&self.records, &found);
                 inventory::disown(&mut self.records, &found, cluster);
             }
@@ -246,6 +248,9 @@ impl<'a> Planner<'a> {
             inventory::name_late(&mut self.records, &run.spec.cluster_name, cloud);
             inventory::record_seen(&mut self.records, cloud);
             inventory::prove(&mut self.book.proof, &self.records, cloud);
+            if self.book.proof.any() {
+                self.book.bind(cloud);
+            }
             let cluster = self.snapshot.cluster.as_ref().ok();
             self.unproven = inventory::unproven(&self.book.proof, &self.records, cluster, cloud);
             if let Some(unread) = &self.unproven {

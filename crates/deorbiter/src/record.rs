@@ -6,6 +6,8 @@ use common::routes::Route;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::observe::snapshot::Cloud;
+
 /// The memory of a run beside its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -76,6 +78,12 @@ impl NodeRoute {
 }
 
 impl Book {
+    /// Records the project and the region; a later login for others is refused.
+    pub fn bind(&mut self, cloud: &Cloud) {
+        self.project.get_or_insert_with(|| cloud.project.clone());
+        self.region = self.region.take().or_else(|| cloud.region.clone());
+    }
+
     /// The settings for which a failed run is tried again when they change.
     #[must_use]
     pub fn limits_of(spec: &DeorbitSpec) -> String {

@@ -36,7 +36,7 @@ fn nodes(cluster: Option<&Cluster>) -> Option<NodeSource> {
         server: node.server.as_ref().map(|(_, id)| id.clone()),
         ..Node::default()
     };
-    let nodes: Vec<Node> = cluster?.nodes.iter().map(node).collect();
+    let nodes: Vec<Node> = cluster?.nodes.as_ref()?.iter().map(node).collect();
     Some(NodeSource::new(move || std::future::ready(Ok(nodes.clone())).boxed()))
 }
 
@@ -95,4 +95,17 @@ pub async fn remove(cloud: &Cloud, asked: &Asked, stale: &[Route]) -> Result<(),
     }
     let applied = routes::apply(cloud, &policy, &seen, &removals, None, None).await;
     applied.map(drop).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Node that may not be read could be a machine outside of OpenStack, which has no port.
+    #[test]
+    fn nodes_that_may_not_be_listed_are_not_taken_for_a_cluster_without_nodes() {
+        let known = |all| nodes(Some(&Cluster { nodes: all, ..Cluster::default() })).is_some();
+        assert!(!known(None) && known(Some(Vec::new())));
+        assert!(nodes(None).is_none());
+    }
 }

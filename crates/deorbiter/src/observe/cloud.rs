@@ -59,8 +59,7 @@ async fn own_server(
         return Ok(Some(known.clone()));
     }
     let here = |region: &str| region.is_empty() || cloud.region().is_none_or(|own| own == region);
-    let named =
-        cluster.into_iter().flat_map(|cluster| &cluster.nodes).filter_map(|node| node.server.as_ref());
+    let named = cluster.into_iter().flat_map(Cluster::known_nodes).filter_map(|node| node.server.as_ref());
     for (_, id) in named.filter(|(region, _)| here(region)).take(SERVERS) {
         match cloud.server(id).await {
             Ok(Some(server)) if server.tenant_id.as_deref().is_none_or(|owner| owner == project) => {

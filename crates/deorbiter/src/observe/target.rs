@@ -52,8 +52,10 @@ pub async fn read(
             list(client, &format!("{storage}/volumeattachments"), kinds::Attachment::kept).await,
         )?
         .into_iter()
+        .flatten()
         .collect(),
-        providers: if_permitted(list(client, &leases, |one: kinds::Lease| one.kept(settings)).await)?,
+        providers: if_permitted(list(client, &leases, |one: kinds::Lease| one.kept(settings)).await)?
+            .unwrap_or_default(),
         nodes: if_permitted(
             list(client, &format!("{core}/nodes"), |one: kinds::Node| Some(one.kept())).await,
         )?,
@@ -68,11 +70,11 @@ pub async fn read(
 /// API path of VolumeSnapshots.
 const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1";
 
-/// Of a list that only informs: one that is forbidden is empty, and the cluster is not unavailable because of it.
-fn if_permitted<T>(listed: Result<Vec<T>, Unreadable>) -> Result<Vec<T>, Unreadable> {
+/// A list that only informs; None where it is forbidden: the cluster is not unavailable because of it.
+fn if_permitted<T>(listed: Result<Vec<T>, Unreadable>) -> Result<Option<Vec<T>>, Unreadable> {
     match listed {
-        Err(error) if error.is_forbidden() || error.is_no_kind() => Ok(Vec::new()),
-        other => other,
+        Err(error) if error.is_forbidden() || error.is_no_kind() => Ok(None),
+        other => other.map(Some),
     }
 }
 
@@ -176,7 +178,10 @@ mod tests {
         ] {
             let cluster = read(&server(path), &Settings::default(), "run", false).await;
             match cluster {
-                Ok(cluster) => assert!(!refused && cluster.uid.as_deref() == Some("u"), "{path}"),
+                Ok(cluster) => {
+                    assert!(!refused && cluster.uid.as_deref() == Some("u"), "{path}");
+                    assert_eq!(cluster.nodes.is_none(), path == "/nodes", "{path}");
+                }
                 Err(error) => assert!(refused && !error.unread().is_outage(), "{path}: {error}"),
             }
         }

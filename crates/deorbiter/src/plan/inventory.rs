@@ -152,7 +152,7 @@ pub fn unproven(
     cluster: Option<&Cluster>,
     cloud: &Cloud,
 ) -> Option<Unread> {
-    let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
+    let nodes = cluster.into_iter().flat_map(Cluster::known_nodes);
     let servers = nodes.filter(|node| node.server.is_some()).count();
     let is_evidence =
         |record: &&Arc<Recorded>| record.named && matches!(record.kind, Kind::Volume | Kind::LoadBalancer);

@@ -158,7 +158,8 @@ impl<'a> Planner<'a> {
             return Some(LATER);
         }
         if std::mem::take(&mut self.book.paused) {
-            for time in [&mut self.book.clock, &mut self.book.phase_since, &mut self.book.deleting_since] {
+            let Book { clock, phase_since, deleting_since, unreachable_since, .. } = &mut self.book;
+            for time in [clock, phase_since, deleting_since, unreachable_since] {
                 *time = time.map(|_| self.now);
             }
         }
@@ -176,9 +177,10 @@ impl<'a> Planner<'a> {
         if !self.is_target_gone() {
             return None;
         }
-        // Its resources can still be deleted by their recorded IDs.
-        let can_delete =
-            self.cloud().is_some() && run.spec.orphan_policy == OrphanPolicy::Delete && self.book.taken;
+        // Its resources can still be deleted by their recorded IDs, also after an outage of OpenStack.
+        let can_delete = self.snapshot.cloud.is_some()
+            && run.spec.orphan_policy == OrphanPolicy::Delete
+            && self.book.taken;
         match run.status.phase {
             Phase::Verifying | Phase::Finishing if can_delete => None,
             _ if can_delete => self.go(Phase::Verifying),
@@ -219,10 +221,8 @@ impl<'a> Planner<'a> {
         let Some(cluster) = self.readable() else { return Some(LATER) };
         let run = &self.snapshot.run;
         self.book.taken = true;
-        self.book.cluster.clone_from(&cluster.uid);
         if let Some(cloud) = self.cloud() {
-            self.book.project = Some(cloud.project.clone());
-            self.book.region.clone_from(&cloud.region);
+            self.book.bind(cloud);
             self.record_routes(cluster);
         }
         if run.spec.dry_run {
@@ -321,7 +321,9 @@ impl<'a> Planner<'a> {
 
     fn finishing(&mut self) -> Option<Duration> {
         self.count(self.is_target_gone());
-        if !self.book.over && self.readable().is_none() && !self.is_target_gone() {
+        let cloud_fails = matches!(self.snapshot.cloud, Some(Err(_)));
+        let is_waiting = cloud_fails || (self.readable().is_none() && !self.is_target_gone());
+        if is_waiting && !self.book.over {
             return Some(LATER);
         }
         if let Some(wait) = self.routes() {

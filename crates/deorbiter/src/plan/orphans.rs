@@ -35,7 +35,8 @@ pub fn steps(
     let mut done = BTreeSet::new();
     // Deleting a volume with snapshots, or the security group of a load balancer's port, is refused: what blocks others goes first.
     for kind in [Kind::Snapshot, Kind::Volume, Kind::LoadBalancer, Kind::FloatingIP, Kind::SecurityGroup] {
-        for one in left.iter().filter(|one| one.record.kind == kind && !one.untouched && !one.reported) {
+        let ours = |one: &&Left<'_>| !(one.untouched || one.reported || one.unproven);
+        for one in left.iter().filter(|one| one.record.kind == kind).filter(ours) {
             let (Some(id), Presence::Present(state)) = (one.record.id.as_deref(), &one.presence) else {
                 continue;
             };

@@ -8,7 +8,7 @@ use common::api::deorbit::{Debris, Kind, RetainedVolumes};
 use jiff::Timestamp;
 
 use super::discovery;
-use super::presence::{AbsentBy, Presence, presence};
+use super::presence::{AbsentBy, NOT_PROVEN, Presence, presence};
 use crate::observe::snapshot::{Meta, Snapshot, key};
 use crate::record::{Book, Recorded};
 
@@ -29,6 +29,8 @@ pub struct Left<'a> {
     pub overdue: bool,
     /// It is only reported.
     pub reported: bool,
+    /// The login is not proven for its service: nothing is deleted there.
+    pub unproven: bool,
     /// Why it still exists.
     pub why: String,
 }
@@ -149,8 +151,12 @@ impl<'a> Judge<'a> {
                 cluster.attachments.get(&meta.name).map(|node| format!("it is attached to Node {node}")),
             );
         }
+        let unproven = !self.book.proof.covers(record.kind);
         match &presence {
-            Presence::Present(state) => why.push(format!("the {} is {state} in OpenStack", record.kind)),
+            Presence::Present(state) => {
+                why.push(format!("the {} is {state} in OpenStack", record.kind));
+                why.extend(unproven.then(|| NOT_PROVEN.to_owned()));
+            }
             Presence::Unknown(reason) if cloud.is_some() => why.push(reason.clone()),
             _ => {}
         }
@@ -174,6 +180,7 @@ impl<'a> Judge<'a> {
             refused: failure.is_some(),
             overdue: over || failed,
             reported: reported.is_some(),
+            unproven,
             why: why.join("; "),
         })
     }

@@ -53,28 +53,26 @@ impl Planner<'_> {
         if let Some(why) = &routes.unread {
             self.find(Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() });
         }
-        let (mut recorded, mut checking) = (Vec::new(), false);
+        let (mut recorded, mut checking, mut recreated) = (Vec::new(), false, false);
         let responds = self.snapshot.cluster.is_ok() && !self.book.over;
-        for one in &mut self.book.routes {
+        // A cluster that survives needs the routes to its Nodes.
+        let nodes: &mut [NodeRoute] = if run.spec.cluster_survives { &mut [] } else { &mut self.book.routes };
+        for one in &mut *nodes {
             match (routes.all.contains(&one.route()), one.removed) {
                 (true, None) => recorded.push(one.route()),
                 // It was removed, and another client has created it again.
-                (true, Some(_)) => {}
+                (true, Some(_)) => recreated = true,
                 (false, since) => {
                     let since = *one.removed.insert(since.unwrap_or(self.now));
                     checking |= responds && !is_over(since, ROUTE_CHECK, self.now);
                 }
             }
         }
-        let recreated = self.book.routes.iter().filter(|one| routes.all.contains(&one.route()));
-        if recreated.filter(|one| one.removed.is_some()).count() > 0 {
+        let of_no_node = |route: &&Route| nodes.iter().all(|one| one.route() != **route);
+        let stale: Vec<_> = routes.stale.iter().filter(of_no_node).cloned().collect();
+        if recreated {
             self.find(Reason::RoutesRecreated { router: asked.router_id.clone() });
         }
-        let stale: Vec<_> = routes.stale.iter().filter(|route| !recorded.contains(route)).cloned().collect();
-        let stale: Vec<_> = stale
-            .into_iter()
-            .filter(|route| self.book.routes.iter().all(|one| one.route() != *route))
-            .collect();
         if is_late {
             return None;
         }
@@ -97,8 +95,9 @@ impl Planner<'_> {
         };
         let failure = self.snapshot.failures.get(&key("Routes", &asked.router_id));
         let why = failure.cloned().unwrap_or_else(|| "it is still there".to_owned());
-        let recorded = self.book.routes.iter().filter(|one| routes.all.contains(&one.route()));
-        let recorded: Vec<Debris> = recorded
+        let survives = self.snapshot.run.spec.cluster_survives;
+        let is_left = |one: &&NodeRoute| !survives && routes.all.contains(&one.route());
+        let recorded: Vec<Debris> = (self.book.routes.iter().filter(is_left))
             .map(|one| match one.removed {
                 Some(_) => entry("Route", one.route().to_string(), RECREATED.to_owned()),
                 None => entry("Route", one.route().to_string(), why.clone()),
@@ -120,7 +119,7 @@ impl Planner<'_> {
 /// Records the routes to the Nodes of the cluster. None is ever removed from the records.
 pub fn add(known: &mut Vec<NodeRoute>, all: &[Route], cluster: &Cluster) {
     let addresses: HashSet<IpAddr> =
-        cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect();
+        cluster.known_nodes().flat_map(|node| node.addresses.iter().copied()).collect();
     for route in all {
         let is_node = route.nexthop.parse().is_ok_and(|address: IpAddr| addresses.contains(&address));
         if is_node && known.iter().all(|one| one.route() != *route) {

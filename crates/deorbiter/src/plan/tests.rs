@@ -7,3 +7,4 @@ mod model;
 mod ownership;
 mod proofs;
 mod refusals;
+mod safety;

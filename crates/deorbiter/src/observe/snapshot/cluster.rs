@@ -31,13 +31,18 @@ pub struct Cluster {
     pub attachments: BTreeMap<String, String>,
     /// Leases of the controllers that delete resources in OpenStack.
     pub providers: Vec<Provider>,
-    /// Its Nodes; none where they may not be listed.
-    pub nodes: Vec<Node>,
+    /// Its Nodes; None where they may not be listed: then nothing follows from a Node that is not here.
+    pub nodes: Option<Vec<Node>>,
     /// The objects of this Deorbit's block that exist.
     pub block: Block,
 }
 
 impl Cluster {
+    /// The Nodes that are known.
+    pub fn known_nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().flatten()
+    }
+
     /// The metadata of every object that a record can be about.
     pub fn metas(&self) -> impl Iterator<Item = &Meta> {
         let claims = self.claims.iter().map(|one| &one.meta);

@@ -312,7 +312,8 @@ impl TestEnv {
         }
         let stored = self.run.records.clone();
         self.run.status = decision.status.clone();
-        if self.run.lost.is_none() {
+        // In Pending nothing is stored but the status.
+        if self.run.lost.is_none() && decision.status.phase != Phase::Pending {
             self.run.book = decision.book.clone();
             self.run.records = decision.records.clone();
         }
@@ -386,6 +387,7 @@ impl TestEnv {
             }
             Act::DeleteInCloud { kind, id, .. } => {
                 assert_eq!(self.run.spec.orphan_policy, OrphanPolicy::Delete);
+                assert!(self.run.book.proof.covers(*kind), "the login is not proven: {act:?}");
                 self.assert_proven(act);
                 let known = |one: &Arc<Recorded>| {
                     one.kind == *kind && one.id.as_ref() == Some(id) && one.kept.is_none()
@@ -425,7 +427,7 @@ impl TestEnv {
         let is_evidence =
             |one: &Arc<Recorded>| one.named && matches!(one.kind, Kind::Volume | Kind::LoadBalancer);
         let evidence = self.run.records.iter().any(is_evidence)
-            || self.cluster.nodes.iter().any(|node| node.server.is_some());
+            || self.cluster.known_nodes().any(|node| node.server.is_some());
         assert!(self.cloud.is_none() || self.run.book.proof.any() || !evidence, "not proven: {act:?}");
     }
 
@@ -485,7 +487,7 @@ impl TestEnv {
         if let (Some(cloud), true) = (&mut self.cloud, is_here) {
             cloud.own_server = Some(server.clone());
         }
-        self.cluster.nodes.push(Node {
+        self.cluster.nodes.get_or_insert_default().push(Node {
             name: name.into(),
             server: Some((String::new(), server)),
             addresses: vec![address.parse().unwrap()],

@@ -200,6 +200,7 @@ fn the_load_balancer_of_a_service_without_its_id_is_found_by_name() {
     env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web").load_balancer = None;
+    env.node("n1", "10.0.0.5", true);
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
     let recorded = env.run.records.iter().find(|one| one.kind == Kind::LoadBalancer).unwrap();

@@ -217,7 +217,7 @@ fn routes_to_recorded_nodes_are_removed_whether_the_nodes_live_or_are_gone() {
         assert_eq!(env.run.book.routes.len(), 2);
         match target {
             "nodes are gone" => {
-                env.cluster.nodes.clear();
+                env.cluster.nodes = Some(Vec::new());
                 env.routes().stale = vec![route(1, 5), route(2, 6)];
             }
             "is gone" => env.course.outage = env.reconcile + 2..usize::MAX,

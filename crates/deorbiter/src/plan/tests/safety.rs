@@ -1,0 +1,145 @@
+//! States in which a careless run would delete what is not the cluster's, or release too early.
+
+use std::time::Duration;
+
+use common::api::deorbit::Phase;
+use common::conditions::Status;
+use common::plan::Reason as _;
+use common::routes::Route;
+use serde_json::json;
+
+use super::env::*;
+use crate::observe::snapshot::Cloud;
+use crate::plan::presence::NOT_PROVEN;
+use crate::plan::resting;
+
+#[test]
+fn a_load_balancer_that_only_has_the_cluster_s_name_is_deleted_only_with_a_proven_login() {
+    for is_proven in [false, true] {
+        let mut env =
+            proven(json!({"orphanPolicy": "Delete", "timeouts": {"perObject": "5m", "total": "1h"}}));
+        env.course.ccm_stopped = true;
+        env.stale_leases();
+        // Another project may have a cluster of this name, with a Service of this name.
+        env.service("web").load_balancer = None;
+        if is_proven {
+            env.node("n1", "10.0.0.5", true);
+        }
+        env.finish();
+        let debris = &env.run.status.debris;
+        let listed = debris.iter().find(|one| one.id.as_deref() == Some("lb-web"));
+        assert_eq!(listed.is_some_and(|one| one.reason.contains(NOT_PROVEN)), !is_proven, "{debris:?}");
+        let cloud = env.cloud.as_ref().unwrap();
+        assert_eq!((cloud.load_balancers.is_empty(), cloud.floating_ips.is_empty()), (is_proven, is_proven));
+    }
+}
+
+#[test]
+fn the_first_records_are_bound_to_their_cluster() {
+    let mut env = proven(json!({}));
+    env.claim("theirs");
+    env.course.cloud_outage = 0..10;
+    for _ in 0..5 {
+        env.step();
+    }
+    assert_eq!((env.run.status.phase, env.run.records.len()), (Phase::Inventory, 1));
+    // The Secret gets another kubeconfig before OpenStack responds.
+    env.cluster.uid = Some("other".into());
+    for _ in 0..10 {
+        env.step();
+    }
+    assert_eq!(env.condition("TargetReachable"), (Status::False, "Refused".to_owned()));
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Inventory, 0));
+}
+
+#[test]
+fn a_proof_is_bound_to_its_project_and_region() {
+    for (project, region) in [("q", "north"), ("p", "south")] {
+        let mut env = proven(json!({}));
+        let cloud = env.cloud.as_mut().unwrap();
+        (cloud.project, cloud.region) = ("p".into(), Some("north".into()));
+        env.claim("data");
+        env.until(Phase::Inventory);
+        assert!(env.run.book.proof.any());
+        // The Secret gets another login before the inventory is complete.
+        let cloud = env.cloud.take().unwrap();
+        env.cloud = Some(Cloud { project: project.into(), region: Some(region.into()), ..cloud });
+        for _ in 0..10 {
+            env.step();
+        }
+        assert_eq!(env.condition("CloudReachable"), (Status::False, "Refused".to_owned()));
+        assert_eq!((env.run.status.phase, env.deletes()), (Phase::Inventory, 0));
+    }
+}
+
+#[test]
+fn an_outage_under_protection_does_not_end_the_run_when_the_protection_ends() {
+    let mut env = proven(json!({}));
+    env.course.csi_stopped = true;
+    env.claim("data");
+    env.until(Phase::Deleting);
+    env.run.protected = true;
+    env.course.outage = env.reconcile..usize::MAX;
+    env.step();
+    env.now += Duration::from_secs(3600);
+    env.step();
+    env.run.protected = false;
+    let begun = env.now;
+    env.finish_blind();
+    assert!(env.now.duration_since(begun).as_secs() >= 600);
+}
+
+#[test]
+fn an_outage_of_openstack_is_waited_for_also_where_the_target_is_gone() {
+    // Until the resources can be deleted by their IDs, or at the end.
+    for phase in [Phase::Deleting, Phase::Finishing] {
+        let mut env = proven(json!({"orphanPolicy": "Delete"}));
+        env.course.csi_stopped = phase == Phase::Deleting;
+        env.claim("data");
+        env.until(phase);
+        env.course.outage = env.reconcile..usize::MAX;
+        env.course.cloud_outage = env.reconcile..env.reconcile + 200;
+        let begun = env.now;
+        env.finish_blind();
+        assert!(env.now.duration_since(begun).as_secs() > 900, "{phase}");
+        assert_eq!(env.run.status.debris, [], "{phase}");
+        assert!(env.cloud.unwrap().volumes.is_empty(), "{phase}");
+    }
+}
+
+#[test]
+fn a_cluster_that_survives_keeps_the_routes_to_its_nodes() {
+    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
+    let mut env = proven(json!({"resources": routes, "clusterSurvives": true}));
+    let route = |last: u8| Route::new(format!("10.244.{last}.0/24"), format!("10.0.0.{last}"));
+    env.node("n5", "10.0.0.5", true);
+    env.node("n6", "10.0.0.6", true);
+    env.routes().all = vec![route(5), route(6), route(7)];
+    env.claim("data");
+    env.until(Phase::Deleting);
+    // One Node is gone since the inventory, and its route is stale as the one of an earlier Node.
+    env.routes().stale = vec![route(6), route(7)];
+    env.finish();
+    assert_eq!(env.routes().all.clone(), [route(5)], "{:?}", env.acts);
+    assert_eq!((env.run.status.phase, env.run.status.debris_count), (Phase::Succeeded, 0));
+}
+
+#[test]
+fn a_deorbit_of_another_version_is_reported_and_can_be_deleted() {
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.until(Phase::Deleting);
+    env.step();
+    env.run.status.phase = Phase::Unknown;
+    for generation in [1, 2] {
+        env.run.generation = Some(generation);
+        let decision = resting(&env.run, env.now).unwrap();
+        assert!(decision.plan.steps.is_empty() && decision.requeue_after.is_none(), "{}", decision.plan);
+        assert_eq!(decision.status, env.run.status, "nothing is written");
+        assert_eq!(decision.plan.problems[0].because.code(), "UnknownPhase");
+    }
+    env.run.deleting = Some(env.now);
+    assert!(resting(&env.run, env.now).is_none(), "its block is lifted");
+    env.finish();
+    assert!(env.gone && !env.cluster.block.any(), "{:?}", env.acts);
+}
