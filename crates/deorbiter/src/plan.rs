@@ -240,7 +240,7 @@ impl<'a> Planner<'a> {
             if is_known || run.status.phase <= common::api::deorbit::Phase::Inventory {
                 // From the first record on, no other cluster is cleaned up in its place.
                 self.book.cluster = self.book.cluster.take().or_else(|| cluster.uid.clone());
-                self.records = inventory::merge(&self.records, &found);
+                self.records = inventory::merge(&self.records, &found, is_known);
                 inventory::disown(&mut self.records, &found, cluster);
             }
         }

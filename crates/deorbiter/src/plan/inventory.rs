@@ -12,9 +12,10 @@ use crate::names;
 use crate::observe::snapshot::{Cloud, Cluster, Unread};
 use crate::record::{Proof, Recorded};
 
-/// The records with what was found now. None is ever removed; an object that had no ID yet may get one.
+/// The records with what was found now. None is ever removed; an object that had no ID yet may get one. `is_known`: OpenStack was read,
+/// so that what it keeps is known.
 #[must_use]
-pub fn merge(records: &[Arc<Recorded>], found: &[Found]) -> Vec<Arc<Recorded>> {
+pub fn merge(records: &[Arc<Recorded>], found: &[Found], is_known: bool) -> Vec<Arc<Recorded>> {
     let mut merged = records.to_vec();
     let (mut by_id, mut by_uid) = (Places::new(), Places::new());
     for (place, record) in records.iter().enumerate() {
@@ -32,7 +33,7 @@ pub fn merge(records: &[Arc<Recorded>], found: &[Found]) -> Vec<Arc<Recorded>> {
         let old = place.and_then(|place| merged.get_mut(place));
         match old {
             Some(old) if old.id.is_none() || new.id.is_none() || old.id == new.id => {
-                change(old, |old| update(old, new));
+                change(old, |old| update(old, new, is_known));
             }
             _ => {
                 index(&mut by_id, &mut by_uid, new, merged.len());
@@ -65,14 +66,14 @@ fn change(record: &mut Arc<Recorded>, how: impl FnOnce(&mut Recorded)) {
 }
 
 /// The new observation counts, except that what is known of a load balancer that is gone stays known.
-fn update(old: &mut Recorded, new: &Recorded) {
+fn update(old: &mut Recorded, new: &Recorded, is_known: bool) {
     old.id = old.id.take().or_else(|| new.id.clone());
     old.seen |= new.seen;
     old.named |= new.named;
     // A floating IP that one of the Services of a shared load balancer keeps stays kept after that Service is gone,
     // whatever the others have.
     let same = |by: &String| *by == found::service(&new.namespace, &new.name);
-    if old.kept_by.as_ref().is_none_or(same) {
+    if (is_known || new.kept.is_some()) && old.kept_by.as_ref().is_none_or(same) {
         old.kept.clone_from(&new.kept);
         old.kept_by.clone_from(&new.kept_by);
     }

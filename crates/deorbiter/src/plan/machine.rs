@@ -133,8 +133,11 @@ impl<'a> Planner<'a> {
         }
         let is_deleting = phase >= Phase::Deleting && !self.book.over && run.lost.is_none();
         if let (Ok(cluster), true) = (&self.snapshot.cluster, is_deleting) {
-            for (act, because) in deletion::steps(run, &run.records, cluster, &found) {
-                self.step(act, because);
+            // While OpenStack cannot be read it is unknown what it keeps: then nothing is deleted in the cluster either.
+            if self.readable().is_some() {
+                for (act, because) in deletion::steps(run, &run.records, cluster, &found) {
+                    self.step(act, because);
+                }
             }
             self.keep_block(cluster);
         }

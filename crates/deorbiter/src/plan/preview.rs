@@ -27,7 +27,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         None => None,
     };
     let found = found::found(settings, &snapshot.run, cluster, cloud);
-    recorded.run.records = inventory::merge(&snapshot.run.records, &found);
+    recorded.run.records = inventory::merge(&snapshot.run.records, &found, true);
     if let Some(cloud) = cloud {
         inventory::name_late(&mut recorded.run.records, &snapshot.run.spec.cluster_name, cloud);
         inventory::record_seen(&mut recorded.run.records, cloud);

@@ -91,8 +91,8 @@ proptest! {
             env.step();
         }
         let found = found(&Default::default(), &env.run, &env.cluster, env.cloud.as_ref());
-        let once = merge(&env.run.records, &found);
-        prop_assert_eq!(&merge(&once, &found), &once);
+        let once = merge(&env.run.records, &found, true);
+        prop_assert_eq!(&merge(&once, &found, true), &once);
         prop_assert!(once.iter().filter(|one| one.kind == Kind::Volume).count() <= 12);
     }
 }

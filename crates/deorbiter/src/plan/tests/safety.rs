@@ -108,6 +108,37 @@ fn an_outage_of_openstack_is_waited_for_also_where_the_target_is_gone() {
 }
 
 #[test]
+fn what_openstack_keeps_stays_kept_during_an_outage_of_it() {
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.cinder("data").keep = true;
+    env.untouchable = vec!["uid-data".into(), "vol-data".into()];
+    env.until(Phase::Inventory);
+    env.course.cloud_outage = env.reconcile..env.reconcile + 3;
+    for _ in 0..3 {
+        env.step();
+        assert!(env.run.records[0].kept.is_some(), "{:?}", env.run.records);
+    }
+    env.finish();
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 0));
+}
+
+/// A volume can get the metadata that keeps it at any time.
+#[test]
+fn nothing_is_deleted_in_the_cluster_while_openstack_cannot_be_read() {
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.until(Phase::Deleting);
+    env.course.cloud_outage = env.reconcile..env.reconcile + 3;
+    for _ in 0..3 {
+        env.step();
+    }
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Deleting, 0), "{:?}", env.acts);
+    env.finish();
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 1));
+}
+
+#[test]
 fn a_cluster_that_survives_keeps_the_routes_to_its_nodes() {
     let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
     let mut env = proven(json!({"resources": routes, "clusterSurvives": true}));
