@@ -1,5 +1,8 @@
 //! An existing table, as raw attributes: to notice that another program has changed it.
 
+use std::thread;
+use std::time::Duration;
+
 use super::set::Element;
 use super::{Family, message};
 use crate::netlink::error::Error;
@@ -62,8 +65,11 @@ const GET_SET: u16 = 10;
 const GET_ELEMENTS: u16 = 13;
 const GET_GENERATION: u16 = 16;
 
-/// Attempts to read a table while other programs change any table.
+/// Attempts to read a table while other programs change any table, or a set while the kernel resizes it.
 const ATTEMPTS: u32 = 10;
+
+/// The kernel resizes a set in a work queue, which a busy machine runs late.
+const RESIZE_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Dump {
     /// Calls `digest` with all content in stable order, each part with its length before it, for example to update a hash.
@@ -138,13 +144,9 @@ pub fn elements(
     table: &str,
     set: &str,
 ) -> Result<Option<Vec<Element>>, Error> {
-    let found = socket.dump(&of_set(family, table, set), |_, payload| Element::read_all(payload).map(Some));
-    match found {
-        Ok(parts) => {
-            let mut elements = parts.concat();
-            elements.sort_unstable();
-            Ok(Some(elements))
-        }
+    let request = of_set(family, table, set);
+    match whole(|| socket.dump(&request, |_, payload| Element::read_all(payload).map(Some))) {
+        Ok(elements) => Ok(Some(elements)),
         Err(error) if error.is(&[libc::ENOENT]) => Ok(None),
         Err(error) => {
             Err(error.during(format_args!("nf_tables: reading the elements of set {set} of table {table}")))
@@ -157,6 +159,21 @@ fn of_set(family: Family, table: &str, set: &str) -> Message {
     let mut request = message(family, GET_ELEMENTS, 0);
     request.string(1, table).string(2, set);
     request
+}
+
+/// Sorts the elements of a set. Reads them again while one occurs twice: for each part of a dump, the kernel walks the hash table from its
+/// begin and skips as many elements as it has sent. If it resizes the table between two parts, some elements are sent twice and others
+/// never, and neither the generation nor a flag of the dump tells that (nft_rhash_walk in net/netfilter/nft_set_hash.c).
+fn whole<T: Clone + Ord>(mut read: impl FnMut() -> Result<Vec<Vec<T>>, Error>) -> Result<Vec<T>, Error> {
+    for _ in 0..ATTEMPTS {
+        let mut elements = read()?.concat();
+        elements.sort_unstable();
+        if elements.is_sorted_by(|one, next| one < next) {
+            return Ok(elements);
+        }
+        thread::sleep(RESIZE_INTERVAL);
+    }
+    Err(Error::DumpInterrupted(ATTEMPTS))
 }
 
 fn table_once(socket: &mut Socket, family: Family, name: &str) -> Result<Option<Dump>, Error> {
@@ -199,9 +216,7 @@ fn table_once(socket: &mut Socket, family: Family, name: &str) -> Result<Option<
     })?;
     for set in &mut sets {
         let request = of_set(family, name, &set.name);
-        let parts = socket.dump(&request, |_, payload| raw_elements(payload).map(Some))?;
-        set.elements = parts.concat();
-        set.elements.sort_unstable();
+        set.elements = whole(|| socket.dump(&request, |_, payload| raw_elements(payload).map(Some)))?;
     }
     Ok(Some(Dump { table, userdata, chains, rules, sets }))
 }
@@ -296,6 +311,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_set_that_is_resized_during_a_dump_is_read_again() {
+        let mut dumps = [vec![vec![1, 2], vec![2, 4]], vec![vec![4, 2], vec![1, 3]]].into_iter();
+        assert_eq!(whole(|| Ok(dumps.next().unwrap())).unwrap(), [1, 2, 3, 4]);
+        let error = whole(|| Ok(vec![vec![1], vec![1]])).unwrap_err();
+        assert!(matches!(error, Error::DumpInterrupted(_)), "{error}");
+    }
 
     proptest! {
         #[test]
