@@ -299,6 +299,11 @@ async fn a_service_whose_type_changed_is_recorded_while_its_load_balancer_is_del
     env.deorbit("run", json!({"timeouts": {"loadBalancerGrace": "1s"}})).await.unwrap();
     let status = env.wait_for_phase("run", Phase::Deleting).await.unwrap();
     assert_eq!(env.records("run").await.unwrap()[0]["id"], ID, "{status:?}");
+    env.wait("the Service to be deleted", async || {
+        Ok(services.get("web").await?.metadata.deletion_timestamp.is_some())
+    })
+    .await
+    .unwrap();
     // The block allows the removal of the finalizer.
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     services.patch("web", &PatchParams::default(), &free).await.unwrap();

@@ -58,10 +58,11 @@ async fn a_kluster_is_released_when_its_deorbit_is_complete() {
     assert_eq!(deorbit.spec.kubeconfig.as_ref().unwrap().secret_ref.name, "prod-kubeconfig");
 
     // S9: a Deorbit with the label of the Kluster that no binding created releases nothing.
-    let recorded =
-        env.klusters().get("prod").await.unwrap().annotations()["deorbiter.perimeter.dev/deorbit-uid"]
-            .clone();
-    assert_eq!(Some(recorded), deorbit.uid());
+    wait("the Kluster names its Deorbit", || async {
+        let kluster = env.klusters().get("prod").await.unwrap();
+        kluster.annotations().get("deorbiter.perimeter.dev/deorbit-uid") == deorbit.uid().as_ref()
+    })
+    .await;
 
     // When the Kluster is protected again, the Deorbit is aborted; without protection another one is created.
     env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "yes" } } })).await;
