@@ -126,10 +126,10 @@ impl<'a> Planner<'a> {
             return Some(Duration::ZERO);
         }
         let phase = run.status.phase;
-        if !matches!(phase, Phase::Pending | Phase::Planned) && !run.spec.dry_run && !self.book.over {
-            if let Some(requeue_after) = self.limits() {
-                return Some(requeue_after);
-            }
+        let is_timed =
+            !matches!(phase, Phase::Pending | Phase::Planned) && !run.spec.dry_run && !self.book.over;
+        if is_timed && let Some(requeue_after) = self.limits() {
+            return Some(requeue_after);
         }
         let is_deleting = phase >= Phase::Deleting && !self.book.over && run.lost.is_none();
         if let (Ok(cluster), true) = (&self.snapshot.cluster, is_deleting) {

@@ -56,7 +56,7 @@ pub fn off(metadata: &ObjectMeta, finalizer: &str, marks: &[(&str, &str)]) -> Ve
     }
     let annotations = metadata.annotations.as_ref();
     for (key, value) in marks {
-        if !annotations.and_then(|all| all.get(*key)).is_some_and(|old| old == value) {
+        if annotations.and_then(|all| all.get(*key)).is_none_or(|old| old != value) {
             continue;
         }
         steps.push(json!({ "op": "test", "path": annotation(key), "value": value }));

@@ -161,9 +161,9 @@ fn of_set(family: Family, table: &str, set: &str) -> Message {
     request
 }
 
-/// Sorts the elements of a set. Reads them again while one occurs twice: for each part of a dump, the kernel walks the hash table from its
+/// Sorts the elements of a set. Reads them again while one occurs twice: for each part of a dump, the kernel reads the hash table from its
 /// begin and skips as many elements as it has sent. If it resizes the table between two parts, some elements are sent twice and others
-/// never, and neither the generation nor a flag of the dump tells that (nft_rhash_walk in net/netfilter/nft_set_hash.c).
+/// never, and neither the generation nor a flag of the dump tells that (net/netfilter/nft_set_hash.c).
 fn whole<T: Clone + Ord>(mut read: impl FnMut() -> Result<Vec<Vec<T>>, Error>) -> Result<Vec<T>, Error> {
     for _ in 0..ATTEMPTS {
         let mut elements = read()?.concat();
