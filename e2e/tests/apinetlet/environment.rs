@@ -233,14 +233,18 @@ impl TestEnv {
         self.events(name).await.into_iter().filter_map(|event| event.reason).collect()
     }
 
+    /// Whether a source object has a Warning Event with this text.
+    pub async fn has_warning(&self, name: &str, text: &str) -> bool {
+        let is_it = |event: &Event| {
+            let has_text = event.message.as_ref().is_some_and(|note| note.contains(text));
+            event.type_.as_deref() == Some("Warning") && has_text
+        };
+        self.events(name).await.iter().any(is_it)
+    }
+
     /// Waits for a Warning Event on a source object with this text.
     pub async fn wait_warning(&self, name: &str, text: &str) {
-        let is_reported = async || {
-            let mut warnings = self.events(name).await;
-            warnings.retain(|event| event.type_.as_deref() == Some("Warning"));
-            let has_text = |event: &Event| event.message.as_ref().is_some_and(|note| note.contains(text));
-            Ok(warnings.iter().any(has_text).then_some(()))
-        };
+        let is_reported = async || Ok(self.has_warning(name, text).await.then_some(()));
         if let Err(error) = until(&format!("a Warning Event on {name}: {text}"), is_reported).await {
             panic!("{error}: {:#?}", self.events(name).await);
         }
