@@ -166,7 +166,7 @@ pub async fn apply(
     let atomic = extensions.contains("extraroute-atomic");
     let lock = extensions.contains("revision-if-match");
     for last in [false, false, true] {
-        let router = cloud.router(&snapshot.router).await.map_err(RemovalError::Recheck)?;
+        let mut router = cloud.router(&snapshot.router).await.map_err(RemovalError::Recheck)?;
         let rechecked = recheck::all(cloud, policy, snapshot, &router, removals, nodes).await?;
         let recheck::Rechecked { mut orphaned, gone, skipped, seen } = rechecked;
         let revision = router.revision_number.filter(|_| lock);
@@ -175,29 +175,24 @@ pub async fn apply(
             return Ok(applied);
         }
         ensure_still_desired(desired).await?;
-        let response = if atomic {
-            let pairs: Vec<_> = orphaned.iter().map(Into::into).collect();
-            // Pairs are removed atomically, so the revision only ensures that the recheck is about the current router. The last
-            // attempt omits it, so that a client that writes all the time cannot block the removal.
-            cloud.remove_extraroutes(&router.id, &pairs, revision.filter(|_| !last)).await
-        } else if revision.is_some() {
-            cloud.replace_routes(&router.id, &without(&router, &orphaned), revision).await
-        } else if policy.allow_unsafe_update {
+        if !atomic && revision.is_none() {
+            if !policy.allow_unsafe_update {
+                return Err(RemovalError::NoLock);
+            }
             // The recheck may have taken minutes, and nothing protects what other clients wrote in the meantime.
-            let router = cloud.router(&snapshot.router).await.map_err(RemovalError::Recheck)?;
-            let there = |route: &Route| router.routes.iter().any(|one| Route::from(one.clone()) == *route);
-            let (still, gone): (Vec<_>, Vec<_>) = orphaned.into_iter().partition(there);
+            router = cloud.router(&snapshot.router).await.map_err(RemovalError::Recheck)?;
+            let (still, gone) = split(&router, orphaned);
             orphaned = still;
             applied.gone.extend(gone);
             applied.left = router.routes.len();
             if orphaned.is_empty() {
                 return Ok(applied);
             }
-            cloud.replace_routes(&router.id, &without(&router, &orphaned), None).await
-        } else {
-            return Err(RemovalError::NoLock);
-        };
-        match response {
+        }
+        // Pairs are removed atomically, so the revision only ensures that the recheck is about the current router. The last attempt
+        // omits it, so that a client that writes all the time cannot block the removal.
+        let revision = revision.filter(|_| !(atomic && last));
+        match send(cloud, &router, &orphaned, atomic, revision).await {
             Ok(after) => return Ok(compared(applied, orphaned, after)),
             Err(error) if error.is_precondition_failed() => {}
             Err(cause) if cause.kind() == Some("InvalidRoutes") => {
@@ -222,23 +217,17 @@ pub async fn remove(cloud: &Cloud, router: &str, pairs: &[Route]) -> Result<Appl
     let lock = extensions.contains("revision-if-match");
     for _ in 0..TRIES {
         let router = cloud.router(router).await.map_err(RemovalError::Recheck)?;
-        let there = |route: &Route| router.routes.iter().any(|one| Route::from(one.clone()) == *route);
-        let (there, gone): (Vec<_>, Vec<_>) = pairs.iter().cloned().partition(there);
+        let (there, gone) = split(&router, pairs.to_vec());
         let applied = Applied { gone, left: router.routes.len(), ..Applied::default() };
         if there.is_empty() {
             return Ok(applied);
         }
-        let response = match router.revision_number.filter(|_| lock) {
-            _ if atomic => {
-                let pairs: Vec<_> = there.iter().map(Into::into).collect();
-                cloud.remove_extraroutes(&router.id, &pairs, None).await
-            }
-            Some(revision) => {
-                cloud.replace_routes(&router.id, &without(&router, &there), Some(revision)).await
-            }
-            None => return Err(RemovalError::NoLock),
-        };
-        match response {
+        // Exact pairs are removed in any state of the router.
+        let revision = router.revision_number.filter(|_| lock && !atomic);
+        if !atomic && revision.is_none() {
+            return Err(RemovalError::NoLock);
+        }
+        match send(cloud, &router, &there, atomic, revision).await {
             Ok(after) => return Ok(compared(applied, there, after)),
             Err(error) if error.is_precondition_failed() => {}
             Err(cause) if cause.kind() == Some("InvalidRoutes") => {
@@ -253,6 +242,28 @@ pub async fn remove(cloud: &Cloud, router: &str, pairs: &[Route]) -> Result<Appl
 async fn ensure_still_desired(desired: Option<&StillDesired>) -> Result<(), RemovalError> {
     let Some(desired) = desired else { return Ok(()) };
     if desired.check().await { Ok(()) } else { Err(RemovalError::PolicyChanged) }
+}
+
+/// Those of the routes that the router has, and the others.
+fn split(router: &Router, routes: Vec<Route>) -> (Vec<Route>, Vec<Route>) {
+    routes.into_iter().partition(|route| router.routes.iter().any(|one| Route::from(one.clone()) == *route))
+}
+
+/// Sends one removal: of the pairs, if Neutron can remove pairs, or of the whole list without them. With `revision`, Neutron refuses it if
+/// the router has changed.
+async fn send(
+    cloud: &Cloud,
+    router: &Router,
+    routes: &[Route],
+    atomic: bool,
+    revision: Option<u64>,
+) -> Result<Router, Error> {
+    if atomic {
+        let pairs: Vec<_> = routes.iter().map(Into::into).collect();
+        cloud.remove_extraroutes(&router.id, &pairs, revision).await
+    } else {
+        cloud.replace_routes(&router.id, &without(router, routes), revision).await
+    }
 }
 
 /// The router's list without these routes.
