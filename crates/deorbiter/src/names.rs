@@ -65,6 +65,12 @@ pub const PROVIDER_ID: &str = "openstack://";
 /// Namespace whose UID identifies a cluster.
 pub const CLUSTER_IDENTITY: &str = "kube-system";
 
+/// Whether an annotation of this value protects its object.
+#[must_use]
+pub fn protects(value: &str) -> bool {
+    !value.is_empty() && value != "false"
+}
+
 /// Name of all objects of a block: it contains the Deorbit's UID, so that another process finds it.
 #[must_use]
 pub fn block(uid: &str) -> String {

@@ -228,13 +228,12 @@ async fn store_pages(
         }
         let refused = |cause| Error::Management { what: what(), cause };
         // One that was not read was left by a process that stopped before it wrote the first one.
-        let left = match old {
-            Some(_) => None,
-            None => api.get_metadata_opt(&name).await.map_err(refused)?,
-        };
-        let version = match (old, left) {
-            (Some(old), _) => old.metadata.resource_version.clone(),
-            (None, left) => left.and_then(|left| left.metadata.resource_version),
+        let version = match old {
+            Some(old) => old.metadata.resource_version.clone(),
+            None => {
+                let left = api.get_metadata_opt(&name).await.map_err(refused)?;
+                left.and_then(|left| left.metadata.resource_version)
+            }
         };
         let is_new = version.is_none();
         let map = ConfigMap {

@@ -120,7 +120,7 @@ fn run(deorbit: &Deorbit, stored: &Stored) -> Run {
         generation: meta.generation,
         deleting: meta.deletion_timestamp.as_ref().map(|time| time.0),
         held: meta.finalizers.iter().flatten().any(|one| names::FINALIZERS.contains(&one.as_str())),
-        protected: annotation(names::PROTECT).is_some_and(|value| !value.is_empty() && value != "false"),
+        protected: annotation(names::PROTECT).is_some_and(names::protects),
         trigger: match label(names::TRIGGER_LABEL) {
             Some("binding") => Trigger::Binding,
             Some("cluster-api") => Trigger::ClusterAPI,

@@ -50,7 +50,7 @@ impl Planner<'_> {
         if let Some(why) = forbidden.or_else(refused) {
             self.find(Reason::BlockFailed { why });
             let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
-            if self.book.phase_since.is_some_and(|since| is_over(since, limit, self.now)) {
+            if self.in_phase_for(limit) {
                 return true;
             }
         }
@@ -77,7 +77,7 @@ impl Planner<'_> {
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.block.any() => {
                 let limit = run.spec.timeouts.api_unavailable.duration();
-                let is_late = self.book.phase_since.is_some_and(|since| is_over(since, limit, self.now));
+                let is_late = self.in_phase_for(limit);
                 if self.lift_is_refused().is_some() && is_late {
                     return None;
                 }

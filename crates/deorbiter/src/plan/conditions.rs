@@ -116,12 +116,15 @@ fn observed(planner: &Planner<'_>) -> Vec<Word> {
         (Some(Ok(_)), None) => ("CloudReachable", Status::True, "Read", "OpenStack was read".to_owned()),
     });
     if run.protected {
-        let message = format!("nothing is done while it has the annotation {}", crate::names::PROTECT);
-        words.push(("Protected", Status::True, "Annotation", message));
+        words.push(("Protected", Status::True, "Annotation", protected()));
     } else if status_of(&run.status, "Protected").is_some() {
         words.push(("Protected", Status::False, "NoAnnotation", String::new()));
     }
     words
+}
+
+fn protected() -> String {
+    format!("nothing is done while it has the annotation {}", crate::names::PROTECT)
 }
 
 /// The conditions that depend on the phase.
@@ -130,9 +133,7 @@ fn progress(planner: &Planner<'_>) -> Vec<Word> {
     let (remaining, kept, debris) = (planner.tally.total, status.kept, status.debris_count);
     let word = word(status.phase);
     let waiting = || match planner.refusal() {
-        _ if run.protected => {
-            ("Protected", format!("nothing is done while it has the annotation {}", crate::names::PROTECT))
-        }
+        _ if run.protected => ("Protected", protected()),
         Some(("TargetReachable", unread)) => {
             ("TargetRefused", format!("the run waits until this is fixed: {unread}"))
         }

@@ -349,6 +349,11 @@ impl<'a> Planner<'a> {
         None
     }
 
+    /// Whether the present phase has lasted so long.
+    pub(super) fn in_phase_for(&self, limit: Duration) -> bool {
+        self.book.phase_since.is_some_and(|since| is_over(since, limit, self.now))
+    }
+
     /// Without credentials, or without an ID, load balancers cannot be verified: they get some time after the last Service is gone.
     fn grace_is_over(&self) -> bool {
         let run = &self.snapshot.run;
@@ -357,7 +362,7 @@ impl<'a> Planner<'a> {
             record.kind == Kind::LoadBalancer && record.kept.is_none() && (blind || record.id.is_none())
         });
         let limit = run.spec.timeouts.load_balancer_grace.duration();
-        !any || self.book.phase_since.is_some_and(|since| is_over(since, limit, self.now))
+        !any || self.in_phase_for(limit)
     }
 
     /// The first server that refuses.

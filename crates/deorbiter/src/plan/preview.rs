@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, Phase};
-use common::plan::{Plan, Regarding};
+use common::api::deorbit::Kind;
+use common::plan::Plan;
 use jiff::Timestamp;
 
 use super::found::Found;
-use super::{Act, Action, Reason, action, deletion, discovery, found, inventory, plan, routes};
+use super::{Act, Action, Planner, Reason, deletion, discovery, plan, routes};
 use crate::observe::snapshot::{DoubtfulRoute, Snapshot};
 use crate::record::{NodeRoute, Recorded};
 use crate::settings::Settings;
@@ -17,32 +17,26 @@ use crate::settings::Settings;
 /// name and the routes are included where the Snapshot has the lists of these phases.
 #[must_use]
 pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
-    let mut recorded = snapshot.clone();
-    let about = Arc::new(action::regarding(&snapshot.run));
-    let mut out = Plan::default();
+    let run = &snapshot.run;
     let Ok(cluster) = &snapshot.cluster else { return plan(settings, snapshot, now).plan };
     let cloud = match &snapshot.cloud {
         Some(Err(_)) => return plan(settings, snapshot, now).plan,
         Some(Ok(cloud)) => Some(cloud),
         None => None,
     };
-    let found = found::found(settings, &snapshot.run, cluster, cloud);
-    recorded.run.records = inventory::merge(&snapshot.run.records, &found, true);
-    if let Some(cloud) = cloud {
-        inventory::name_late(&mut recorded.run.records, &snapshot.run.spec.cluster_name, cloud);
-        inventory::record_seen(&mut recorded.run.records, cloud);
-        inventory::prove(&mut recorded.run.book.proof, &recorded.run.records, cloud);
-    }
-    recorded.run.status.phase = Phase::Deleting;
-    recorded.run.book.taken = true;
-    for (act, because) in deletion::steps(&recorded.run, &recorded.run.records, cluster, &found) {
+    let mut planner = Planner::new(settings, snapshot, now);
+    let found = planner.record();
+    let Planner { about, mut book, records, unproven, .. } = planner;
+    book.taken = true;
+    let mut out = Plan::default();
+    for (act, because) in deletion::steps(run, &records, cluster, &found) {
         out.step(Action { run: Arc::clone(&about), act }, because);
     }
-    let asked = snapshot.run.spec.resources.routes.as_ref();
+    let asked = run.spec.resources.routes.as_ref();
     match (asked, cloud.and_then(|cloud| cloud.routes.as_ref())) {
         (Some(asked), Some(Ok(routes))) => {
-            routes::add(&mut recorded.run.book.routes, &routes.all, cluster);
-            let nodes: Vec<_> = recorded.run.book.routes.iter().map(NodeRoute::route).collect();
+            routes::add(&mut book.routes, &routes.all, cluster);
+            let nodes: Vec<_> = book.routes.iter().map(NodeRoute::route).collect();
             let stale: Vec<_> = routes.stale.iter().filter(|route| !nodes.contains(route)).cloned().collect();
             if !(nodes.is_empty() && stale.is_empty()) {
                 let act = Act::RemoveRoutes { asked: asked.clone(), recorded: nodes, stale };
@@ -52,20 +46,19 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
                 let why = format!("route {route}: its next hop may still exist: {why}");
                 out.problem((*about).clone(), Reason::Kept { why });
             }
-            unknown_routes(&mut out, &about, &asked.router_id, routes.unread.as_ref());
+            if let Some(why) = &routes.unread {
+                out.problem((*about).clone(), routes::unknown(asked, why));
+            }
         }
-        (Some(asked), Some(Err(why))) => unknown_routes(&mut out, &about, &asked.router_id, Some(why)),
+        (Some(asked), Some(Err(why))) => out.problem((*about).clone(), routes::unknown(asked, why)),
         _ => {}
     }
-    let run = &recorded.run;
-    let swept = cloud.map(|cloud| discovery::found(run, &run.book, &run.records, cloud)).unwrap_or_default();
-    let unproven =
-        cloud.and_then(|cloud| inventory::unproven(&run.book.proof, &run.records, Some(cluster), cloud));
+    let swept = cloud.map(|cloud| discovery::found(run, &book, &records, cloud)).unwrap_or_default();
     if let Some(unread) = unproven {
         out.problem((*about).clone(), Reason::LoginNotProven { why: unread.to_string() });
     }
     let (asked, going) = (with(&found, is_asked), with(&found, |one| one.deleting.is_some()));
-    for record in recorded.run.records.iter().chain(swept.iter().map(|one| &one.record)) {
+    for record in records.iter().chain(swept.iter().map(|one| &one.record)) {
         let object = (record.kind, record.uid.as_str());
         let how = match (&record.kept, record.kind) {
             (Some(why), _) => {
@@ -73,7 +66,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
                 out.problem((*about).clone(), Reason::Kept { why });
                 continue;
             }
-            _ if record.object.is_none() => match discovery::reported(&snapshot.run, record) {
+            _ if record.object.is_none() => match discovery::reported(run, record) {
                 None => "no object names it: it is deleted in OpenStack",
                 Some(why) => &format!("it is listed as debris: {why}"),
             },
@@ -86,13 +79,6 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         out.problem((*about).clone(), Reason::DeletedWithOwner { what });
     }
     out
-}
-
-fn unknown_routes(out: &mut Plan<Action>, about: &Arc<Regarding>, router: &str, why: Option<&String>) {
-    if let Some(why) = why {
-        let because = Reason::RoutesUnknown { router: router.to_owned(), why: why.clone() };
-        out.problem((**about).clone(), because);
-    }
 }
 
 /// Whether a step deletes it.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use common::api::deorbit::Debris;
+use common::api::deorbit::{Debris, Routes};
 use common::routes::Route;
 
 use super::ending::entry;
@@ -28,10 +28,7 @@ impl Planner<'_> {
         let Some(asked) = &self.snapshot.run.spec.resources.routes else { return };
         match self.cloud().and_then(|cloud| cloud.routes.as_ref()) {
             Some(Ok(routes)) => add(&mut self.book.routes, &routes.all, cluster),
-            Some(Err(why)) => {
-                let because = Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() };
-                self.find(because);
-            }
+            Some(Err(why)) => self.find(unknown(asked, why)),
             None => {}
         }
     }
@@ -41,17 +38,17 @@ impl Planner<'_> {
         let run = &self.snapshot.run;
         let asked = run.spec.resources.routes.as_ref()?;
         let limit = if self.book.over { ENDING } else { run.spec.timeouts.per_object.duration() };
-        let is_late = self.book.phase_since.is_some_and(|since| is_over(since, limit, self.now));
+        let is_late = self.in_phase_for(limit);
         let routes = match self.cloud().and_then(|cloud| cloud.routes.as_ref()) {
             Some(Ok(routes)) => routes,
             Some(Err(why)) => {
-                self.find(Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() });
+                self.find(unknown(asked, why));
                 return (!is_late).then_some(LATER);
             }
             None => return None,
         };
         if let Some(why) = &routes.unread {
-            self.find(Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() });
+            self.find(unknown(asked, why));
         }
         let (mut recorded, mut checking, mut recreated) = (Vec::new(), false, false);
         let responds = self.snapshot.cluster.is_ok() && !self.book.over;
@@ -114,6 +111,11 @@ impl Planner<'_> {
             unread.into_iter().flat_map(|why| router(format!("its stale routes are not known: {why}")));
         recorded.into_iter().chain(others).chain(unread).collect()
     }
+}
+
+/// The routes of the router are not known, or it is not known which of them are stale.
+pub fn unknown(asked: &Routes, why: &str) -> Reason {
+    Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.to_owned() }
 }
 
 /// Records the routes to the Nodes of the cluster. None is ever removed from the records.

@@ -105,12 +105,11 @@ fn may_take(binding: &Binding, target: &Target) -> bool {
     }
 }
 
-/// The annotation that protects an object, if one does. An empty value and `false` do not.
+/// The annotation that protects an object, if one does.
 fn protection<'a>(rules: &Rules, target: &'a Target) -> Option<&'a str> {
     let mut annotations = target.annotations.iter();
-    let protects = |value: &str| !value.is_empty() && value != "false";
     annotations
-        .find(|(key, value)| rules.protections.contains(*key) && protects(value))
+        .find(|(key, value)| rules.protections.contains(*key) && names::protects(value))
         .map(|(key, _)| key.as_str())
 }
 

@@ -4,6 +4,7 @@ use common::api::deorbit_binding::PROTECT_ANNOTATION;
 use serde_json::Value;
 
 use super::super::snapshot::{ObjectId, lasting};
+use crate::names;
 
 /// API group of Clusters.
 pub const GROUP: &str = "cluster.x-k8s.io";
@@ -74,7 +75,7 @@ pub fn read(api_version: &str, cluster: &Value) -> Option<Cluster> {
             uid: text("/metadata/uid")?,
         },
         terminating: metadata.get("deletionTimestamp").is_some_and(Value::is_string),
-        protected: protection.is_some_and(|value| !value.is_empty() && value != "false"),
+        protected: protection.is_some_and(names::protects),
         infrastructure,
     })
 }
