@@ -1,5 +1,8 @@
 //! The namespaces, and the driver of each node.
 
+#[path = "report.rs"]
+mod report;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -310,28 +313,6 @@ pub struct Echo {
 impl Drop for Echo {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Lab {
-    /// Prints why packets may have been lost: the drops that the nodes counted, their neighbours and the connections of the VIPs.
-    fn report(&self) {
-        let commands = ["nft list table ip cgw", "ip neighbour show", "cat /proc/net/nf_conntrack"];
-        for name in NODES.iter().map(|node| node.0).chain(["ext"]) {
-            let ns = self.ns(name);
-            for command in commands {
-                let words = ["netns", "exec", &ns].into_iter().chain(command.split(' '));
-                let Ok(output) = std::process::Command::new("ip").args(words).output() else { continue };
-                let lines = String::from_utf8_lossy(&output.stdout);
-                let of_interest = lines.lines().filter(|line| {
-                    command.starts_with("ip")
-                        || line.contains("counter packets") && !line.contains("counter packets 0 ")
-                        || line.contains(&A.to_string()) && !line.contains("TIME_WAIT")
-                });
-                println!("{name}: {command}");
-                of_interest.for_each(|line| println!("    {}", line.trim()));
-            }
-        }
     }
 }
 
