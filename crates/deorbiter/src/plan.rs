@@ -1,7 +1,7 @@
 //! Pure: the actions of one reconciliation of one Deorbit, and its next status. No IO, no clock.
 //!
 //! A plan depends on the phase and the records that are *stored*. The next status, bookkeeping and records are written before the steps
-//! are executed. So nothing is deleted whose ID was not stored before, wherever the process stops.
+//! are executed. So each ID is stored before its resource is deleted, wherever the process stops.
 //!
 //! * `machine`: the table of the phases. `ending`, `block`: the end, and the block of new objects.
 //! * `found` (what belongs to the cluster) → `inventory` (records) → `deletion` | `orphans` | `discovery` (steps).

@@ -14,6 +14,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind,
 use serde_json::{Value, json};
 
 const GROUP: &str = "snapshot.storage.k8s.io";
+const VERSION: &str = "v1";
 const PROGRAM: &str = "deorbiter-target";
 const KINDS: [(&str, &str); 2] = [("VolumeSnapshot", "Namespaced"), ("VolumeSnapshotContent", "Cluster")];
 
@@ -21,8 +22,8 @@ fn name_of(kind: &str) -> String {
     format!("{}s.{GROUP}", kind.to_lowercase())
 }
 
-/// The kinds of external-snapshotter in one version, with the fields that are read.
-async fn define(env: &TestEnv, version: &str) {
+/// The kinds of external-snapshotter, with the fields that are read.
+async fn define(env: &TestEnv) {
     let api = Api::<CustomResourceDefinition>::all(env.client.clone());
     for (kind, scope) in KINDS {
         let plural = format!("{}s", kind.to_lowercase());
@@ -31,7 +32,7 @@ async fn define(env: &TestEnv, version: &str) {
             "spec": {
                 "group": GROUP, "scope": scope,
                 "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
-                "versions": [{ "name": version, "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "versions": [{ "name": VERSION, "served": true, "storage": true, "schema": { "openAPIV3Schema": {
                     "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }],
             },
         });
@@ -49,9 +50,9 @@ async fn undefine(env: &TestEnv) {
     }
 }
 
-fn snapshots(env: &TestEnv, version: &str, kind: &str) -> Api<DynamicObject> {
+fn snapshots(env: &TestEnv, kind: &str) -> Api<DynamicObject> {
     let plural = format!("{}s", kind.to_lowercase());
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, kind), &plural);
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, kind), &plural);
     match kind {
         "VolumeSnapshot" => Api::namespaced_with(env.client.clone(), &env.namespace, &resource),
         _ => Api::all_with(env.client.clone(), &resource),
@@ -59,20 +60,20 @@ fn snapshots(env: &TestEnv, version: &str, kind: &str) -> Api<DynamicObject> {
 }
 
 /// A retained snapshot of a claim, as the snapshot controller leaves it.
-async fn snapshot(env: &TestEnv, version: &str, claim: &str) {
+async fn snapshot(env: &TestEnv, claim: &str) {
     let make = async |kind: &str, object: Value| {
-        let api = snapshots(env, version, kind);
+        let api = snapshots(env, kind);
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         env.wait("a snapshot", async || Ok(api.create(&PostParams::default(), &object).await.is_ok()))
             .await
             .unwrap();
         api.get(object.metadata.name.as_deref().unwrap()).await.unwrap()
     };
-    let snapshot = json!({ "apiVersion": format!("{GROUP}/{version}"), "kind": "VolumeSnapshot",
+    let snapshot = json!({ "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "VolumeSnapshot",
         "metadata": { "name": "daily" }, "spec": { "source": { "persistentVolumeClaimName": claim } },
         "status": { "boundVolumeSnapshotContentName": "content-daily" } });
     let made = make("VolumeSnapshot", snapshot).await;
-    let content = json!({ "apiVersion": format!("{GROUP}/{version}"), "kind": "VolumeSnapshotContent",
+    let content = json!({ "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "VolumeSnapshotContent",
         "metadata": { "name": "content-daily" },
         "spec": { "driver": "cinder.csi.openstack.org", "deletionPolicy": "Retain", "source": {},
             "volumeSnapshotRef": { "name": "daily", "namespace": env.namespace, "uid": made.metadata.uid } },
@@ -97,10 +98,9 @@ async fn the_documented_rights_are_sufficient_and_each_is_used() {
     let _drivers = Driver::pretended(env.client.clone());
     let deorbiter = env.deorbiter().unwrap();
     for (run, form) in [("first", "Policy"), ("second", "Webhook")] {
-        let version = "v1";
-        define(&env, version).await;
+        define(&env).await;
         env.claim("data", "0d5c9f3e-0000-4000-8000-0000000005bb", "Retain").await.unwrap();
-        snapshot(&env, version, "data").await;
+        snapshot(&env, "data").await;
         env.service("web", "0d5c9f3e-0000-4000-8000-0000000005cc").await.unwrap();
         let ingress = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "shop" },
             "spec": { "ingressClassName": "openstack",

@@ -57,7 +57,7 @@ async fn a_kluster_is_released_when_its_deorbit_is_complete() {
     assert!(deorbit.name_any().starts_with("prod-") && deorbit.owner_references().is_empty());
     assert_eq!(deorbit.spec.kubeconfig.as_ref().unwrap().secret_ref.name, "prod-kubeconfig");
 
-    // S9: a Deorbit with the label of the Kluster that no binding created releases nothing.
+    // S9: only this Deorbit releases the Kluster.
     wait("the Kluster names its Deorbit", || async {
         let kluster = env.klusters().get("prod").await.unwrap();
         kluster.annotations().get("deorbiter.perimeter.dev/deorbit-uid") == deorbit.uid().as_ref()

@@ -12,7 +12,7 @@ use crate::plan::found;
 /// So many single requests cost about as much as a list of a whole project.
 const BY_ID: usize = 32;
 
-/// Nodes whose server is requested in one reconciliation. One server is enough; Nodes of servers that are gone are few.
+/// The most servers of Nodes that are requested in one reconciliation. One that exists is enough, and few are gone.
 const SERVERS: usize = 8;
 
 /// Reads what the plan needs.

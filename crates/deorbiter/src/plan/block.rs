@@ -71,7 +71,7 @@ impl Planner<'_> {
         }
     }
 
-    /// At the end of a run whose cluster survives. None: it is lifted, or has been refused for so long that the end lists it.
+    /// At the end of a run with `clusterSurvives`. None: it is lifted, or has been refused for so long that the end lists it.
     pub(super) fn lift_at_the_end(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
         match &self.snapshot.cluster {
@@ -93,7 +93,7 @@ impl Planner<'_> {
         self.snapshot.failures.get(&key("Block", "lift"))
     }
 
-    /// Why it is debris at the end of a run whose cluster survives, if it is.
+    /// Why it is debris at the end of a run with `clusterSurvives`, if it is.
     pub(super) fn block_left(&self) -> Option<String> {
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.block.any() => {

@@ -64,7 +64,7 @@ pub const TABLE: [Row; 9] = [
     Row {
         phase: Phase::Deleting,
         entry: "everything is recorded",
-        work: "deletes objects of the cluster, whose controllers delete the resources",
+        work: "deletes objects of the cluster; its controllers delete the resources",
         exit: "no object of the cluster holds a resource any more, or those that do take longer than `perObject`",
         on_timeout: "`total`: Finishing. `apiUnavailable`: Verifying with `orphanPolicy: Delete`, otherwise Finishing",
         run: |planner| planner.deleting(),

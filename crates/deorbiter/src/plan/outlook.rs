@@ -1,4 +1,4 @@
-//! The records whose objects or resources still exist, and those that take too long.
+//! The records with an object or a resource that still exists, and those that take too long.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::presence::{AbsentBy, NOT_PROVEN, Presence, presence};
 use crate::observe::snapshot::{Meta, Snapshot, key};
 use crate::record::{Book, Recorded};
 
-/// A record whose object or resource still exists, or may exist.
+/// A record with an object or a resource that still exists, or may exist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Left<'a> {
     /// The record.

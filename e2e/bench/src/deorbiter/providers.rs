@@ -36,7 +36,7 @@ const BALANCER_RUNS: usize = 2;
 /// Octavia needs half a minute to delete a load balancer, and more on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// The time until claims are admitted again after a block.
-const THAW: Duration = Duration::from_secs(30);
+const UNBLOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two polls of OpenStack: a hundredth of what is measured.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -191,7 +191,7 @@ impl<'a> Cluster<'a> {
     async fn admitted(&self, create: impl AsyncFn() -> Result<()>) -> Result<()> {
         let began = Instant::now();
         while let Err(error) = create().await {
-            ensure!(began.elapsed() < THAW, "{error:#}");
+            ensure!(began.elapsed() < UNBLOCK_TIMEOUT, "{error:#}");
             tokio::time::sleep(POLL).await;
         }
         Ok(())

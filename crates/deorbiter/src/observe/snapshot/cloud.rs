@@ -128,7 +128,7 @@ pub struct Routes {
     pub all: Vec<Route>,
     /// Those that are stale.
     pub stale: Vec<Route>,
-    /// Those whose next hop may or may not exist.
+    /// Those with a next hop that may exist.
     pub doubtful: Vec<DoubtfulRoute>,
     /// Why it is unknown which of them are stale, where it is.
     pub unread: Option<String>,

@@ -10,7 +10,7 @@ use super::env::*;
 use crate::observe::snapshot::{Cloud, Cluster, Unread, Version};
 use crate::plan::resting;
 
-/// The block exists, and a claim is left whose driver has stopped.
+/// The block exists, and a claim is left because its driver has stopped.
 fn blocked() -> TestEnv {
     let mut env = proven(json!({}));
     env.course.csi_stopped = true;

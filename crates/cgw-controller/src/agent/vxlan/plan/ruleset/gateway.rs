@@ -94,8 +94,8 @@ fn sources(
     table.chain(
         Chain::regular("sources"),
         [
-            // The source of a bound pod is its VIP, whose mark its packets get. The gateway of another VIP sees only the VIP, so the pod's
-            // own address does not count here either.
+            // The source of a bound pod is its VIP, and its packets get the mark of the VIP. The gateway of another VIP sees only the VIP, so
+            // the pod's own address does not count here either.
             Rule::new().vmap(SOURCE, "clients"),
             Rule::new().with(mark(config.mark_mask)).with(port).with([admitted]).return_to_caller(),
             refuse(marked(Rule::new(), config.mark_mask)),
