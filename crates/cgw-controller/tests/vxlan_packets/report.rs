@@ -1,4 +1,4 @@
-//! What a failed test shows of the nodes.
+//! The report of a failed test: drops, neighbours and connections of each node.
 
 use super::{A, Lab, NODES};
 
