@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A Secret with OpenStack credentials: key `clouds.yaml` (and `cacert`, if the cloud has its own CA), or key `cloud.conf`
-/// as the cloud controller manager reads it.
+/// A Secret with OpenStack credentials: key `clouds.yaml` (and `cacert`, if the cloud has its own CA), key `cloud.conf` as the
+/// cloud controller manager reads it, or the keys `openstack-auth-url` and so on of a Kluster of Kubernikus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityRef {
@@ -14,7 +14,7 @@ pub struct IdentityRef {
     /// Name of the Secret, in the namespace of this object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Entry of `clouds.yaml`. Ignored for a `cloud.conf`.
+    /// Entry of `clouds.yaml`. Ignored for the other formats.
     #[serde(default = "openstack")]
     #[schemars(length(min = 1, max = 253))]
     pub cloud_name: String,

@@ -61,7 +61,7 @@ impl Memo {
     ) -> Result<Client, Unread> {
         let Some(source) = &spec.kubeconfig else { return Ok(context.runtime.client.clone()) };
         let SecretKeyRef { name, key } = &source.secret_ref;
-        let client = self.target.get(&context.runtime, namespace, name, key).await;
+        let client = self.target.get(&context.runtime, namespace, name, key, source.server.as_deref()).await;
         client.map_err(|error| match error {
             SecretError::Missing(_) => Unread::NoSecret(error.to_string()),
             _ => Unread::Refused(error.to_string()),
