@@ -8,4 +8,5 @@ mod binding;
 mod crashes;
 mod env;
 mod hook;
+mod kubernikus;
 mod rights;
