@@ -8,5 +8,6 @@ mod binding;
 mod crashes;
 mod env;
 mod hook;
+mod identity;
 mod kubernikus;
 mod rights;

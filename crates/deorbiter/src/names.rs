@@ -26,6 +26,9 @@ pub const TRIGGER_LABEL: &str = "deorbiter.perimeter.dev/trigger";
 /// Annotation of a Deorbit: the object that it was created for: `kubernikus.sap.cc/v1 Kluster team/prod`.
 pub const TARGET_ANNOTATION: &str = "deorbiter.perimeter.dev/target";
 
+/// API group of the infrastructure providers of Cluster API.
+pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
+
 /// Service annotation of the cloud controller manager: the load balancer's ID.
 pub const LOAD_BALANCER_ID: &str = "loadbalancer.openstack.org/load-balancer-id";
 /// Finalizer of the cloud controller manager: the Service has a load balancer, even where its type has changed.

@@ -38,15 +38,16 @@ pub struct TestEnv {
 }
 
 /// The kinds of the tests' objects.
-const TARGETS: [(&str, &str); 5] = [
+const TARGETS: [(&str, &str); 6] = [
     ("kubernikus.sap.cc/v1", "Kluster"),
     ("cluster.x-k8s.io/v1beta1", "Cluster"),
     ("infrastructure.cluster.x-k8s.io/v1beta1", "OpenStackCluster"),
+    ("infrastructure.cluster.x-k8s.io/v1alpha1", "OpenStackClusterIdentity"),
     ("example.com/v1", "Castle"),
     ("example.com/v1", "Tower"),
 ];
 
-fn resource(api_version: &str, kind: &str) -> ApiResource {
+pub fn resource(api_version: &str, kind: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap();
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
@@ -78,7 +79,8 @@ fn target_rules() -> Value {
         { "apiGroups": ["example.com"], "resources": ["castles"], "verbs": ["get", "list", "watch", "patch"] },
         { "apiGroups": ["example.com"], "resources": ["towers"], "verbs": ["list", "watch", "patch"] },
         { "apiGroups": ["cluster.x-k8s.io"], "resources": ["clusters"], "verbs": ["get"] },
-        { "apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": ["openstackclusters"], "verbs": ["get"] },
+        { "apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": ["openstackclusters", "openstackclusteridentities"], "verbs": ["get"] },
+        { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"] },
     ])
 }
 
@@ -95,6 +97,14 @@ impl TestEnv {
             "OpenStackCluster",
             "openstackclusters",
         ));
+        let mut identities = definition(
+            "infrastructure.cluster.x-k8s.io",
+            &["v1alpha1"],
+            "OpenStackClusterIdentity",
+            "openstackclusteridentities",
+        );
+        identities.spec.scope = "Cluster".to_owned();
+        definitions.push(identities);
         // One that a test may delete.
         definitions.push(definition("example.com", &["v1"], "Castle", "castles"));
         // One for which a right is missing.

@@ -14,6 +14,7 @@ async fn the_api_server_rejects_invalid_specs() {
         (json!({ "interval": "1s" }), "at least 10s"),
         (json!({ "interval": "soon" }), "should match"),
         (json!({ "routerID": "../networks" }), "should match"),
+        (json!({ "identityRef": { "type": "ClusterIdentity", "name": "c" } }), "RouteGC reads Secrets only"),
         (json!({ "nodesFrom": {} }), "exactly one of secretRef and inCluster"),
         (json!({ "nodesFrom": { "inCluster": true, "secretRef": { "name": "x" } } }), "exactly one of"),
         (json!({ "safety": { "confirmations": 0 } }), "greater than or equal to 1"),

@@ -89,7 +89,8 @@ pub const ALLOW_ANNOTATION: &str = "routegc.perimeter.dev/allow-removal";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouteGCSpec {
-    /// The login to OpenStack: the project that owns the router.
+    /// The login to OpenStack: the project that owns the router. Its type is Secret.
+    #[x_kube(validation = Rule::new("!has(self.type) || self.type == 'Secret'").message("RouteGC reads Secrets only: name a Secret of its namespace"))]
     pub identity_ref: IdentityRef,
     /// ID of the router, as `openstack router list` shows it. It is immutable: create another RouteGC for another router.
     #[serde(rename = "routerID")]
