@@ -10,4 +10,5 @@ mod env;
 mod hook;
 mod identity;
 mod kubernikus;
+mod machines;
 mod rights;

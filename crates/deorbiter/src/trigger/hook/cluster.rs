@@ -6,8 +6,6 @@ use serde_json::Value;
 use super::super::snapshot::{ObjectId, lasting};
 use crate::names::INFRASTRUCTURE_GROUP;
 
-/// API group of Clusters.
-pub const GROUP: &str = "cluster.x-k8s.io";
 /// The kind of the OpenStack provider.
 pub const OPENSTACK: &str = "OpenStackCluster";
 

@@ -11,7 +11,7 @@ use super::super::error::Error;
 use super::super::observe::read_deorbit;
 use super::super::snapshot::Deorbit;
 use super::super::template::{Filled, Template};
-use super::cluster::{self, Cluster, GROUP, Infrastructure, OPENSTACK};
+use super::cluster::{self, Cluster, Infrastructure, OPENSTACK};
 use super::decision::{Decision, decide, waiting};
 use super::metrics::Metrics;
 use super::protocol::{API_VERSION, Named, Request, Response};
@@ -124,12 +124,12 @@ impl Handler {
             return Err(refused());
         }
         let kind = match named.api_version.split_once('/') {
-            Some((GROUP, version)) if is_name(version) => {
-                let kind = GroupVersionKind::gvk(GROUP, version, "Cluster");
+            Some((names::CLUSTER_API_GROUP, version)) if is_name(version) => {
+                let kind = GroupVersionKind::gvk(names::CLUSTER_API_GROUP, version, "Cluster");
                 ApiResource::from_gvk_with_plural(&kind, "clusters")
             }
             // Since 1.11, Cluster API converts the Cluster, which leaves it without its type.
-            None if named.api_version.is_empty() => self.served(GROUP, "Cluster").await?,
+            None if named.api_version.is_empty() => self.served(names::CLUSTER_API_GROUP, "Cluster").await?,
             _ => return Err(refused()),
         };
         let api: Api<DynamicObject> =
