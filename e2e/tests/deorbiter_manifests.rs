@@ -52,7 +52,13 @@ async fn pods_are_created_and_the_examples_are_valid() {
         }
     }
     assert!(deorbits > 0);
-    for file in ["kluster-binding.yaml", "kluster-rights.yaml"] {
+    for file in [
+        "cluster-binding.yaml",
+        "cluster-rights.yaml",
+        "kluster-binding.yaml",
+        "kluster-rights.yaml",
+        "cluster-identity-rights.yaml",
+    ] {
         apply(&control_plane, "-f", &examples.join(file), &["--dry-run=server"]);
     }
 }

@@ -19,6 +19,7 @@ async fn the_api_server_rejects_invalid_specs() {
         (json!({ "openStackClusterRef": { "name": "prod" } }), "set exactly one of"),
         (json!({ "routerID": null, "routerName": "" }), "should be at least 1 chars long"),
         (json!({ "routerID": null, "openStackClusterRef": {} }), "openStackClusterRef.name: Required value"),
+        (json!({ "identityRef": { "type": "ClusterIdentity", "name": "c" } }), "RouteGC reads Secrets only"),
         (json!({ "nodesFrom": {} }), "exactly one of secretRef and inCluster"),
         (json!({ "nodesFrom": { "inCluster": true, "secretRef": { "name": "x" } } }), "exactly one of"),
         (json!({ "safety": { "confirmations": 0 } }), "greater than or equal to 1"),

@@ -91,7 +91,8 @@ pub const ALLOW_ANNOTATION: &str = "routegc.perimeter.dev/allow-removal";
 #[x_kube(validation = Rule::new("[has(self.routerID), has(self.routerName), has(self.openStackClusterRef)].exists_one(given, given)").message("set exactly one of routerID, routerName and openStackClusterRef"))]
 #[x_kube(validation = Rule::new("self.?routerID == oldSelf.?routerID && self.?routerName == oldSelf.?routerName && self.?openStackClusterRef == oldSelf.?openStackClusterRef").message("routerID, routerName and openStackClusterRef are immutable: create another RouteGC"))]
 pub struct RouteGCSpec {
-    /// The login to OpenStack: the project that owns the router.
+    /// The login to OpenStack: the project that owns the router. Its type is Secret.
+    #[x_kube(validation = Rule::new("!has(self.type) || self.type == 'Secret'").message("RouteGC reads Secrets only: name a Secret of its namespace"))]
     pub identity_ref: IdentityRef,
     /// ID of the router, as `openstack router list` shows it. Exactly one of routerID, routerName and openStackClusterRef is set. They
     /// are immutable: create another RouteGC for another router.
