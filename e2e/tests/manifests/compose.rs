@@ -31,7 +31,14 @@ const CONTROLLERS: [(&str, &[&str]); 6] = [
     ),
     (
         "deorbiter",
-        &["ha/deorbiter", "networkpolicy/deorbiter", "monitoring/deorbiter", "otlp", "deorbiter-hook"],
+        &[
+            "ha/deorbiter",
+            "networkpolicy/deorbiter",
+            "monitoring/deorbiter",
+            "otlp",
+            "deorbiter-hook",
+            "deorbiter-namespace",
+        ],
     ),
     ("egress-router-cni", &["networkpolicy/egress-router-cni"]),
     ("natgw", &["ha/natgw", "monitoring/natgw", "otlp"]),
