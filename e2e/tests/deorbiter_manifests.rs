@@ -120,7 +120,8 @@ async fn for_one_namespace_a_role_replaces_the_right_on_all_secrets() {
     let readers = |objects: &[Value], kind: &str| {
         let reads = |role: &&Value| {
             let rules = role["rules"].as_array().into_iter().flatten();
-            role["kind"] == kind && rules.flat_map(|rule| rule["resources"].as_array().unwrap()).any(|it| it == "secrets")
+            role["kind"] == kind
+                && rules.flat_map(|rule| rule["resources"].as_array().unwrap()).any(|it| it == "secrets")
         };
         objects.iter().filter(reads).count()
     };
@@ -131,7 +132,8 @@ async fn for_one_namespace_a_role_replaces_the_right_on_all_secrets() {
         let resource = rule["resources"][0].as_str().unwrap();
         assert!(matches!(resource, "namespaces" | "deorbitbindings" | "deorbitbindings/status"), "{rule}");
     }
-    let container = &kustomize::only(&one, "Deployment").unwrap()["spec"]["template"]["spec"]["containers"][0];
+    let container =
+        &kustomize::only(&one, "Deployment").unwrap()["spec"]["template"]["spec"]["containers"][0];
     let environment = container["env"].as_array().unwrap();
     let watched = environment.iter().find(|one| one["name"] == "PERIMETER_WATCH_NAMESPACE").unwrap();
     assert_eq!(watched["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");

@@ -146,7 +146,10 @@ mod tests {
             assert_eq!(patch["metadata"], json!({ "uid": "u", "resourceVersion": "7" }));
             let conditions = patch["status"]["conditions"].as_array().unwrap();
             assert_eq!(conditions.len(), 1);
-            assert_eq!((&conditions[0]["reason"], &conditions[0]["status"]), (&json!(REASON), &json!("False")));
+            assert_eq!(
+                (&conditions[0]["reason"], &conditions[0]["status"]),
+                (&json!(REASON), &json!("False"))
+            );
             assert_eq!(conditions[0]["observedGeneration"], 2);
         }
     }

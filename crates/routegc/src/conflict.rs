@@ -76,7 +76,8 @@ mod tests {
             assert_eq!(found.len(), if expected { 2 } else { 0 }, "{second:?}");
         }
         let mut deleting = policy("second", id("r-1"), None, net);
-        deleting.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        deleting.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
         assert!(conflicts([&first, &deleting]).is_empty());
     }
 }

@@ -153,7 +153,9 @@ async fn of_cluster(client: &Client, namespace: &str, name: &str) -> Result<Stri
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 // The API server names an object that does not exist, and responds without a name if it does not serve the version.
                 if status.details.is_some_and(|details| details.name == name) {
-                    return Err(unavailable("it does not exist; if its cluster was deleted, delete this RouteGC".to_owned()));
+                    return Err(unavailable(
+                        "it does not exist; if its cluster was deleted, delete this RouteGC".to_owned(),
+                    ));
                 }
             }
             Err(kube::Error::Api(status)) if status.code == 403 => {
@@ -183,12 +185,20 @@ mod tests {
 
     #[test]
     fn a_name_leads_to_its_only_router() {
-        let only = |ids: &[&str]| only("nodes", &routers(ids)).map_err(|error| (error.code(), error.to_string()));
+        let only =
+            |ids: &[&str]| only("nodes", &routers(ids)).map_err(|error| (error.code(), error.to_string()));
         assert_eq!(only(&["r-1"]), Ok("r-1".to_owned()));
         let (code, text) = only(&[]).unwrap_err();
-        assert!(code == "RouterNotFound" && text.contains(r#"named "nodes", see `openstack router list`"#), "{text}");
+        assert!(
+            code == "RouterNotFound" && text.contains(r#"named "nodes", see `openstack router list`"#),
+            "{text}"
+        );
         let (code, text) = only(&["r-2", "r-1"]).unwrap_err();
-        assert!(code == "RouterAmbiguous" && text.contains(r#"2 routers of the project are named "nodes": r-1, r-2"#), "{text}");
+        assert!(
+            code == "RouterAmbiguous"
+                && text.contains(r#"2 routers of the project are named "nodes": r-1, r-2"#),
+            "{text}"
+        );
         assert_eq!(only(&["r-1", "r-2"]).unwrap_err().1, text, "the order is Neutron's, and not a change");
     }
 
@@ -204,7 +214,11 @@ mod tests {
             assert_eq!(result.as_deref().map_err(|error| error.code()), expected, "{recorded:?} {found}");
         }
         let refused = unchanged("x".to_owned(), "r-2".to_owned(), Some("r-1")).unwrap_err().to_string();
-        assert!(refused.starts_with("x was router r-1 and is router r-2 now") && refused.contains("create it again"), "{refused}");
+        assert!(
+            refused.starts_with("x was router r-1 and is router r-2 now")
+                && refused.contains("create it again"),
+            "{refused}"
+        );
     }
 
     /// A client of an API server that responds to each version with its own status and body.
@@ -215,7 +229,9 @@ mod tests {
                 path == format!("/apis/{GROUP}/{version}/namespaces/ns/openstackclusters/prod")
             });
             let (code, body) = &responses[version.unwrap()];
-            std::future::ready(http::Response::builder().status(*code).body(Body::from(body.clone().into_bytes())))
+            std::future::ready(
+                http::Response::builder().status(*code).body(Body::from(body.clone().into_bytes())),
+            )
         });
         Client::new(service, "default")
     }
@@ -240,10 +256,26 @@ mod tests {
         for (first, second, expected) in [
             (cluster("v1beta1", router.clone()), unserved(), Ok("r-1")),
             (unserved(), cluster("v1beta2", router.clone()), Ok("r-1")),
-            (cluster("v1beta1", json!({})), cluster("v1beta2", router.clone()), Err(("RouterNotFound", "existing network"))),
-            (cluster("v1beta1", json!({ "router": { "id": "" } })), unserved(), Err(("RouterNotFound", "provisioned"))),
-            (failure(404, "NotFound"), cluster("v1beta2", router.clone()), Err(("OpenStackClusterUnavailable", "does not exist"))),
-            (failure(403, "Forbidden"), cluster("v1beta2", router), Err(("OpenStackClusterUnavailable", "routegc-cluster-api"))),
+            (
+                cluster("v1beta1", json!({})),
+                cluster("v1beta2", router.clone()),
+                Err(("RouterNotFound", "existing network")),
+            ),
+            (
+                cluster("v1beta1", json!({ "router": { "id": "" } })),
+                unserved(),
+                Err(("RouterNotFound", "provisioned")),
+            ),
+            (
+                failure(404, "NotFound"),
+                cluster("v1beta2", router.clone()),
+                Err(("OpenStackClusterUnavailable", "does not exist")),
+            ),
+            (
+                failure(403, "Forbidden"),
+                cluster("v1beta2", router),
+                Err(("OpenStackClusterUnavailable", "routegc-cluster-api")),
+            ),
             (failure(500, "InternalError"), unserved(), Err(("OpenStackClusterUnavailable", "no"))),
             (unserved(), unserved(), Err(("OpenStackClusterUnavailable", "v1beta1 nor in v1beta2: install"))),
         ] {

@@ -125,7 +125,11 @@ impl Document {
     #[must_use]
     pub fn series(&self) -> Series {
         let Regarding { namespace, name, .. } = self.regarding.clone();
-        Series { namespace: namespace.unwrap_or_default(), name, router: self.router.clone().unwrap_or_default() }
+        Series {
+            namespace: namespace.unwrap_or_default(),
+            name,
+            router: self.router.clone().unwrap_or_default(),
+        }
     }
 
     /// Checks before a removal that the policy is unchanged: the RouteGC exists with the same spec and the same approval, is not
@@ -259,7 +263,8 @@ mod tests {
         let metadata = json!({ "name": "prod", "namespace": "ns", "uid": "u-1", "generation": 3 });
         let read: RouteGC = serde_json::from_value(object(metadata.clone())).unwrap();
         let document = Document::object(read);
-        let list = |items: &[Value]| json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items });
+        let list =
+            |items: &[Value]| json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items });
         let with = |field: &str, value: Value| {
             let mut metadata = metadata.clone();
             metadata[field] = value;
@@ -267,7 +272,8 @@ mod tests {
         };
         // Its name leads to the same router.
         let rival = |recorded: &str| {
-            let mut rival = object(json!({ "name": "rival", "namespace": "ns", "uid": "u-9", "generation": 1 }));
+            let mut rival =
+                object(json!({ "name": "rival", "namespace": "ns", "uid": "u-9", "generation": 1 }));
             rival["spec"]["routerID"] = Value::Null;
             rival["spec"]["routerName"] = json!("nodes");
             rival["status"] = json!({ "routerID": recorded });

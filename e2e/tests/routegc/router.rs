@@ -39,7 +39,8 @@ async fn refused(env: &TestEnv, reason: &str, parts: &[&str]) {
         assert!(message.contains(part), "{part}: {message}");
     }
     let events = env.events().await.unwrap();
-    let reported = events.iter().any(|(event, note)| event == reason && parts.iter().all(|part| note.contains(part)));
+    let reported =
+        events.iter().any(|(event, note)| event == reason && parts.iter().all(|part| note.contains(part)));
     assert!(reported, "{events:?}");
     assert_eq!(env.destinations().await.unwrap().len(), 3);
     assert!(env.neutron.writes().is_empty());
@@ -67,7 +68,10 @@ async fn r15_a_name_must_lead_to_one_router_and_stay_with_it() {
     rename(&env, &second, "nodes").await;
     refused(&env, "RouterReplaced", &[&first, &second, "create it again"]).await;
     let (code, output) = e2e::natgw::run(&env.command().unwrap().arg("--dry-run")).await.unwrap();
-    assert!(code == 1 && output.contains(&format!("router {first}: ")) && output.contains("(RouterReplaced)"), "{output}");
+    assert!(
+        code == 1 && output.contains(&format!("router {first}: ")) && output.contains("(RouterReplaced)"),
+        "{output}"
+    );
     assert_eq!(recorded(&env).await.as_ref(), Some(&first));
 
     // The confirmations were kept.
@@ -89,7 +93,8 @@ async fn r15_a_name_must_lead_to_one_router_and_stay_with_it() {
 /// OpenStackCluster of Cluster API Provider OpenStack, in the newer version only: the API server does not know the older one.
 fn definition() -> CustomResourceDefinition {
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let schema = json!({ "openAPIV3Schema": { "type": "object", "properties": { "spec": any, "status": any } } });
+    let schema =
+        json!({ "openAPIV3Schema": { "type": "object", "properties": { "spec": any, "status": any } } });
     serde_json::from_value(json!({
         "metadata": { "name": "openstackclusters.infrastructure.cluster.x-k8s.io" },
         "spec": {

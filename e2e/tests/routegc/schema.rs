@@ -30,7 +30,8 @@ async fn the_api_server_rejects_invalid_specs() {
     }
     env.policy("prod", json!({})).await.unwrap();
     env.policy("named", json!({ "routerID": null, "routerName": "nodes" })).await.unwrap();
-    let cluster = |name: &str| json!({ "routerID": null, "routerName": null, "openStackClusterRef": { "name": name } });
+    let cluster =
+        |name: &str| json!({ "routerID": null, "routerName": null, "openStackClusterRef": { "name": name } });
     env.policy("managed", cluster("prod")).await.unwrap();
     for (name, spec) in [
         ("prod", json!({ "routerID": "other" })),

@@ -245,6 +245,9 @@ mod tests {
         assert_eq!((spec.mode, spec.interval), (Mode::Audit, Period::minutes(5)));
         assert_eq!(spec.safety, Safety::default());
         assert!(!spec.safety.allow_unsafe_update && spec.nodes_from.is_none());
-        assert_eq!((spec.router_id.as_deref(), spec.router_name, spec.open_stack_cluster_ref), (Some("r"), None, None));
+        assert_eq!(
+            (spec.router_id.as_deref(), spec.router_name, spec.open_stack_cluster_ref),
+            (Some("r"), None, None)
+        );
     }
 }
