@@ -57,7 +57,7 @@ async fn a_run_in_the_watched_namespace_needs_no_right_in_any_other() {
     let bindings = Api::<DeorbitBinding>::all(env.client.clone());
     let ready = async || {
         let status = bindings.get(&binding.name_any()).await?.status.unwrap_or_default();
-        Ok(status.conditions.into_iter().find(|one| one.kind == "Ready"))
+        anyhow::Ok(status.conditions.into_iter().find(|one| one.kind == "Ready"))
     };
     env.wait("the refusal of the binding", async || Ok(ready().await?.is_some())).await.unwrap();
     let ready = ready().await.unwrap().unwrap();
