@@ -48,7 +48,7 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
                 let hooked =
                     |one: &ObjectMeta| annotation(one, names::MACHINE_HOOK_ANNOTATION) == Some(binding);
                 if *machines {
-                    none_has(client, action, &beside(kind, "Machine", "machines"), hooked).await?;
+                    none_has(client, action, &another_kind(kind, "Machine", "machines"), hooked).await?;
                 }
             }
             let api = Api::<DeorbitBinding>::all(client.clone());
@@ -89,7 +89,7 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
             let (Some(metadata), Some(kind)) = (metadata, kind) else { return Ok(()) };
             // After the Machine: Cluster API deletes a Cluster before its Machines, but the event of the Machine may arrive first.
             let clusters =
-                self::api(client, &beside(kind, "Cluster", "clusters"), machine.namespace.as_deref());
+                self::api(client, &another_kind(kind, "Cluster", "clusters"), machine.namespace.as_deref());
             let found = clusters.get_metadata_opt(cluster).await;
             let found = found.map_err(|cause| Error::Kubernetes { what: action.to_string(), cause })?;
             let is_needed = found.map(|found| found.metadata).is_some_and(|found| {
@@ -224,7 +224,7 @@ fn has(metadata: &ObjectMeta, finalizer: &str) -> bool {
 }
 
 /// Another kind of the same group and version.
-fn beside(kind: &ApiResource, name: &str, plural: &str) -> ApiResource {
+fn another_kind(kind: &ApiResource, name: &str, plural: &str) -> ApiResource {
     ApiResource { kind: name.to_owned(), plural: plural.to_owned(), ..kind.clone() }
 }
 

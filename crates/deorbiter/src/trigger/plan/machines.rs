@@ -13,6 +13,9 @@ use super::super::action::Action;
 use super::super::reason::Reason;
 use super::super::snapshot::{Binding, Machine, Target, Targets};
 
+/// Namespace and name.
+type ClusterName<'a> = (Option<&'a str>, &'a str);
+
 /// Whether a Machine needs the hook, if its Cluster has the finalizer.
 #[must_use]
 pub fn needs_hook(cluster_is_deleted: bool, machine_is_deleted: bool) -> bool {
@@ -72,7 +75,7 @@ pub(super) fn plan(bindings: &[Binding], owners: &BTreeMap<&str, &str>, plan: &m
 fn bound<'a>(
     binding: &'a Binding,
     owners: &BTreeMap<&str, &str>,
-) -> Vec<((Option<&'a str>, &'a str), (&'a Binding, &'a Target))> {
+) -> Vec<(ClusterName<'a>, (&'a Binding, &'a Target))> {
     let Targets::Whole(targets) = &binding.targets else { return Vec::new() };
     let is_bound = |target: &&Target| {
         owners.get(target.object.uid.as_str()) == Some(&binding.name.as_str())
