@@ -89,7 +89,7 @@ pub const ALLOW_ANNOTATION: &str = "routegc.perimeter.dev/allow-removal";
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.routerID), has(self.routerName), has(self.openStackClusterRef)].exists_one(given, given)").message("set exactly one of routerID, routerName and openStackClusterRef"))]
-#[x_kube(validation = Rule::new("self.?routerID == oldSelf.?routerID && self.?routerName == oldSelf.?routerName && self.?openStackClusterRef == oldSelf.?openStackClusterRef").message("routerID, routerName and openStackClusterRef are immutable: create another RouteGC"))]
+#[x_kube(validation = Rule::new("has(self.routerID) == has(oldSelf.routerID) && (!has(self.routerID) || self.routerID == oldSelf.routerID) && has(self.routerName) == has(oldSelf.routerName) && (!has(self.routerName) || self.routerName == oldSelf.routerName) && has(self.openStackClusterRef) == has(oldSelf.openStackClusterRef) && (!has(self.openStackClusterRef) || self.openStackClusterRef.name == oldSelf.openStackClusterRef.name)").message("routerID, routerName and openStackClusterRef are immutable: create another RouteGC"))]
 pub struct RouteGCSpec {
     /// The login to OpenStack: the project that owns the router. Its type is Secret.
     #[x_kube(validation = Rule::new("!has(self.type) || self.type == 'Secret'").message("RouteGC reads Secrets only: name a Secret of its namespace"))]

@@ -306,7 +306,10 @@ mod tests {
                         200,
                         json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata }),
                     ),
-                    None => (404, json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "not found" })),
+                    None => (
+                        404,
+                        json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "not found" }),
+                    ),
                 };
                 let response =
                     http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
