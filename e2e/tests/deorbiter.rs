@@ -3,5 +3,6 @@
 
 mod cloud;
 mod cluster;
+mod namespace;
 mod refusals;
 mod rights;

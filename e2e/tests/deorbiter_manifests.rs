@@ -52,7 +52,13 @@ async fn pods_are_created_and_the_examples_are_valid() {
         }
     }
     assert!(deorbits > 0);
-    for file in ["kluster-binding.yaml", "kluster-rights.yaml"] {
+    for file in [
+        "cluster-binding.yaml",
+        "cluster-rights.yaml",
+        "kluster-binding.yaml",
+        "kluster-rights.yaml",
+        "cluster-identity-rights.yaml",
+    ] {
         apply(&control_plane, "-f", &examples.join(file), &["--dry-run=server"]);
     }
 }
@@ -102,4 +108,34 @@ fn the_network_policies_admit_requests_to_the_hook() {
         })
     });
     assert!(admitted, "{policies:?}");
+}
+
+/// With the component, Secrets are read through a Role in deorbiter's own namespace, and only there.
+#[tokio::test]
+async fn for_one_namespace_a_role_replaces_the_right_on_all_secrets() {
+    let (code, help) = run(&Program::binary("deorbiter").unwrap().arg("--help")).await.unwrap();
+    assert_eq!(code, 0);
+    let base = render(&manifests().join("deorbiter"));
+    let one = render(kustomize::overlay("deorbiter", &["deorbiter-namespace"]).unwrap().path());
+    let readers = |objects: &[Value], kind: &str| {
+        let reads = |role: &&Value| {
+            let rules = role["rules"].as_array().into_iter().flatten();
+            role["kind"] == kind
+                && rules.flat_map(|rule| rule["resources"].as_array().unwrap()).any(|it| it == "secrets")
+        };
+        objects.iter().filter(reads).count()
+    };
+    assert_eq!((readers(&base, "ClusterRole"), readers(&base, "Role")), (1, 0));
+    assert_eq!((readers(&one, "ClusterRole"), readers(&one, "Role")), (0, 1));
+    let cluster_wide = kustomize::only(&one, "ClusterRole").unwrap();
+    for rule in cluster_wide["rules"].as_array().unwrap() {
+        let resource = rule["resources"][0].as_str().unwrap();
+        assert!(matches!(resource, "namespaces" | "deorbitbindings" | "deorbitbindings/status"), "{rule}");
+    }
+    let container =
+        &kustomize::only(&one, "Deployment").unwrap()["spec"]["template"]["spec"]["containers"][0];
+    let environment = container["env"].as_array().unwrap();
+    let watched = environment.iter().find(|one| one["name"] == "PERIMETER_WATCH_NAMESPACE").unwrap();
+    assert_eq!(watched["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
+    assert!(help.contains("[env: PERIMETER_WATCH_NAMESPACE"));
 }

@@ -8,4 +8,7 @@ mod binding;
 mod crashes;
 mod env;
 mod hook;
+mod identity;
+mod kubernikus;
+mod machines;
 mod rights;

@@ -210,6 +210,8 @@ async fn existing_objects_are_read_and_missing_ones_are_none() {
         let cloud = of(&project);
         let routers = cloud.routers().await.unwrap();
         assert_eq!(routers.iter().map(|router| &router.id).collect::<Vec<_>>(), [&project.router]);
+        assert_eq!(cloud.routers_named("nodes").await.unwrap(), routers);
+        assert_eq!(cloud.routers_named("Nodes").await.unwrap(), []);
         let network = cloud.network(&project.network).await.unwrap();
         assert_eq!((network.name.as_str(), network.shared), ("nodes", false));
         assert_eq!(network.project_id, project.id);
@@ -266,6 +268,8 @@ async fn an_administrator_gets_the_objects_of_its_project_only() {
     let cloud = client(&Credentials::from_clouds_yaml(&text, None, None).unwrap());
     assert_eq!(cloud.router(&other.router).await.unwrap().project_id, other.id, "the role is broad");
     assert_eq!(cloud.routers().await.unwrap().len(), 1);
+    let named = cloud.routers_named("nodes").await.unwrap();
+    assert_eq!(named.iter().map(|router| &router.id).collect::<Vec<_>>(), [&mine.router]);
     assert_eq!(cloud.floating_ips().await.unwrap(), []);
     assert!(cloud.security_groups().await.unwrap().iter().all(|group| group.project_id == mine.id));
 }

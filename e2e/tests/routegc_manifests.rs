@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 /// A variable without a flag: the runtime reads the name of this instance.
 const NO_FLAGS: [&str; 1] = ["POD_NAME"];
 
+/// The components that have permissions.
+const COMPONENTS: [&str; 2] = ["routegc-nodes", "routegc-cluster-api"];
+
 fn render(folder: &Path) -> Vec<Value> {
     kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
 }
@@ -71,17 +74,22 @@ async fn variables_and_ports_match_the_program() {
     }
 }
 
-/// No request of routegc is refused, and each permission of `rbac.yaml` and of `routegc-nodes` is used.
+/// No request of routegc is refused, and each permission of `rbac.yaml` and of its components is used.
 #[tokio::test]
 async fn every_permission_is_used_and_none_is_missing() {
     let env = TestEnv::start().await.unwrap();
     env.populate(2, 1).await.unwrap();
-    env.grant_node_access().await.unwrap();
+    for component in COMPONENTS {
+        env.grant(component).await.unwrap();
+    }
     let node = env.cluster_node(1, "10.7.1.1", "s-1").await.unwrap();
     let more =
         json!({ "nodesFrom": { "inCluster": true }, "safety": { "confirmations": 1, "minAge": "0s" } });
     env.policy("prod", more).await.unwrap();
     env.dry_run(&[]).await.unwrap();
+    // There is no such OpenStackCluster, which is another refusal than that of RBAC.
+    let managed = json!({ "routerID": null, "openStackClusterRef": { "name": "managed" } });
+    env.policy("managed", managed).await.unwrap();
     let routegc = env.routegc().unwrap().start().unwrap();
     env.wait_for_reason("prod", "NoOrphans").await.unwrap();
     // The same problem with another message updates the first Event to a series: a list that exceeds the threshold, then a longer one.
@@ -92,7 +100,8 @@ async fn every_permission_is_used_and_none_is_missing() {
     env.wait_for_reason("prod", "!SafetyThreshold").await.unwrap();
     env.orphaned_route(7).await.unwrap();
     env.allow("prod", "third").await.unwrap();
-    let grants = Rights::of("routegc").unwrap().and("routegc-nodes").unwrap().grants().unwrap();
+    let all = COMPONENTS.iter().fold(Rights::of("routegc").unwrap(), |rights, one| rights.and(one).unwrap());
+    let grants = all.grants().unwrap();
     let unused = || {
         let mut used: BTreeMap<&Grant, u32> = grants.iter().map(|grant| (grant, 0)).collect();
         for request in env.api_proxy.requests() {

@@ -47,7 +47,8 @@ async fn reset(env: &TestEnv) -> Result<()> {
     let orphaned = [(pods(3), hop(3)), (pods(4), hop(4))];
     let orphaned: Vec<(&str, &str)> = orphaned.iter().map(|(to, via)| (to.as_str(), via.as_str())).collect();
     env.project.add_routes(&orphaned).await?;
-    env.policy("prod", json!({})).await?;
+    // By its name, so that finding the router has faults too.
+    env.policy("prod", json!({ "routerID": null, "routerName": "nodes" })).await?;
     Ok(())
 }
 

@@ -34,6 +34,7 @@ mod connections;
 #[cfg(feature = "certificates")]
 mod issued;
 mod kubeconfig;
+pub(crate) mod kubernikus;
 mod limit;
 mod named;
 #[cfg(feature = "certificates")]

@@ -133,13 +133,14 @@ impl<T: Clone> Kept<T> {
     }
 }
 
-/// The client of a cluster whose kubeconfig is in a Secret. The same client, with its connections, while the kubeconfig is
-/// unchanged.
+/// The client of a cluster whose kubeconfig, or whose certificates in the format of Kubernikus, are in a Secret. The same client,
+/// with its connections, while they are unchanged.
 #[derive(Clone, Default)]
 pub struct KubeconfigClient(Kept<Client>);
 
 impl KubeconfigClient {
     /// Reads the Secret. A kubeconfig cannot run programs or read files of this process: see [`cluster::of_kubeconfig`].
+    /// `server`: the API server, for certificates without a kubeconfig.
     ///
     /// # Errors
     /// [`SecretError`].
@@ -149,14 +150,21 @@ impl KubeconfigClient {
         namespace: &str,
         name: &str,
         key: &str,
+        server: Option<&str>,
     ) -> Result<Client, SecretError> {
         let secret = SecretData::read(&runtime.client, namespace, name).await?;
-        let text = secret.text(key)?;
-        let digest = Digest::of(text);
+        let text = match secret.text(key) {
+            Ok(text) => text.to_owned(),
+            Err(error @ SecretError::NoKey(..)) => {
+                cluster::kubernikus::kubeconfig(&secret, key, server)?.ok_or(error)?
+            }
+            Err(error) => return Err(error),
+        };
+        let digest = Digest::of(&text);
         if let Some(client) = self.0.get(digest) {
             return Ok(client);
         }
-        let client = cluster::of_kubeconfig(text, &runtime.program, &runtime.metrics).await;
+        let client = cluster::of_kubeconfig(&text, &runtime.program, &runtime.metrics).await;
         let client = client.map_err(|error| secret.invalid(key, error_chain(&*error)))?;
         Ok(self.0.set(digest, client))
     }
@@ -204,12 +212,50 @@ mod tests {
         assert!(!format!("{secret:?}").contains("hello"));
     }
 
-    #[test]
-    fn what_was_made_of_a_value_is_kept_until_the_value_changes() {
-        let secret = |pairs: &[(&str, &str)]| SecretData {
+    fn secret(pairs: &[(&str, &str)]) -> SecretData {
+        SecretData {
             place: "a/b".to_owned(),
             data: pairs.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect(),
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn the_certificates_of_a_kluster_and_the_url_of_its_api_server_are_a_kubeconfig() {
+        let made = rcgen::generate_simple_self_signed(vec!["prod.example.com".to_owned()]).unwrap();
+        let (certificate, private) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let all = [
+            ("tls-ca.pem", certificate.as_str()),
+            ("apiserver-clients-cluster-admin.pem", certificate.as_str()),
+            ("apiserver-clients-cluster-admin-key.pem", private.as_str()),
+        ];
+        let server = Some("https://prod.example.com");
+        let kubeconfig =
+            |secret: &SecretData, server| cluster::kubernikus::kubeconfig(secret, "value", server);
+        let text = kubeconfig(&secret(&all), server).unwrap().unwrap();
+        let metrics = crate::metrics::Metrics::new("test").unwrap();
+        assert!(cluster::of_kubeconfig(&text, &crate::program!(), &metrics).await.is_ok());
+        let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(parsed["clusters"][0]["cluster"]["server"], "https://prod.example.com");
+        let base64 =
+            |pem: &str| serde_json::to_value(k8s_openapi::ByteString(pem.as_bytes().to_vec())).unwrap();
+        assert_eq!(parsed["users"][0]["user"]["client-key-data"], base64(&private));
+
+        assert_eq!(kubeconfig(&secret(&[("password", "s3cr3t")]), server), Ok(None), "no Kluster's");
+        let error = kubeconfig(&secret(&all), None).unwrap_err().to_string();
+        assert!(
+            error.starts_with("Secret a/b, key value: ") && error.contains("kubeconfig.server"),
+            "{error}"
+        );
+        for missing in [0, 2] {
+            let mut some = all.to_vec();
+            let (key, _) = some.remove(missing);
+            let error = kubeconfig(&secret(&some), server).unwrap_err();
+            assert_eq!(error, SecretError::NoKey("a/b".to_owned(), key.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_was_made_of_a_value_is_kept_until_the_value_changes() {
         let first = secret(&[("a", "1"), ("b", "2")]).digest();
         let mut kept = Kept::default();
         assert_eq!(kept.get(first), None);

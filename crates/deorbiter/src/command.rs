@@ -16,13 +16,14 @@ use crate::observe::{cloud, target};
 use crate::plan::preview;
 use crate::record::Book;
 use crate::settings::Settings;
-use crate::{routes, trigger};
+use crate::{routes, trigger, unserved};
 
 /// Parses the command line and runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
     command::main(common::program!(), |args: Args| {
         args.plan.check()?;
+        let watched = args.watched()?;
         let settings = Settings {
             drivers: args.own.cinder_driver.clone(),
             load_balancer_classes: args.own.load_balancer_class.clone(),
@@ -37,9 +38,14 @@ pub fn run() -> ExitCode {
         } else {
             let max_concurrent = usize::from(own.max_concurrent_reconciles);
             Work::run(async move |runtime| {
-                let deorbits = controller::deorbits(&runtime);
-                let triggers = trigger::run(runtime.clone(), &hook, deorbits.clone());
-                let runs = controller::run(runtime, settings, max_concurrent, deorbits);
+                let deorbits = controller::deorbits_in(&runtime, watched.as_deref());
+                let triggers = async {
+                    match &watched {
+                        None => trigger::run(runtime.clone(), &hook, deorbits.clone()).await,
+                        Some(namespace) => unserved::run(&runtime, namespace).await,
+                    }
+                };
+                let runs = controller::run(runtime.clone(), settings, max_concurrent, deorbits.clone());
                 tokio::try_join!(runs, triggers).map(|_| ())
             })
         };

@@ -71,7 +71,18 @@ fn page(key: &ObjectKey) -> String {
 /// Starts the watch of Deorbits that both controllers of this program share.
 #[must_use]
 pub fn deorbits(runtime: &Runtime) -> Cache<Deorbit> {
-    runtime.cache(Api::<Deorbit>::all(runtime.client.clone())).trim(trim).start()
+    deorbits_in(runtime, None)
+}
+
+/// The same for the Deorbits of one namespace, or of all.
+#[must_use]
+pub fn deorbits_in(runtime: &Runtime, namespace: Option<&str>) -> Cache<Deorbit> {
+    let client = runtime.client.clone();
+    let api = match namespace {
+        Some(namespace) => Api::<Deorbit>::namespaced(client, namespace),
+        None => Api::<Deorbit>::all(client),
+    };
+    runtime.cache(api).trim(trim).start()
 }
 
 /// Keeps of the status what a binding reads. A status may be large, and each reconciliation reads its Deorbit itself.

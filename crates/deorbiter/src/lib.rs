@@ -14,6 +14,7 @@
 //! * [`record`]: the bookkeeping of a run.
 //! * [`routes`]: the router's routes, decided by the rules that routegc has.
 //! * [`apply`]: `store` (the Deorbit and its ConfigMaps), `object` and `block` (the target), `cloud` (OpenStack).
+//! * [`trigger`]: creates Deorbits. [`unserved`]: refuses to, with `--watch-namespace`.
 //! * [`controller`]: which Deorbit is reconciled when. [`args`], [`command`], [`settings`]: the command line. [`status`],
 //!   [`metrics`]: what is reported. [`names`]: every name, our own and those of others.
 
@@ -31,3 +32,4 @@ pub mod routes;
 pub mod settings;
 pub mod status;
 pub mod trigger;
+pub mod unserved;

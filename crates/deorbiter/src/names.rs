@@ -26,6 +26,15 @@ pub const TRIGGER_LABEL: &str = "deorbiter.perimeter.dev/trigger";
 /// Annotation of a Deorbit: the object that it was created for: `kubernikus.sap.cc/v1 Kluster team/prod`.
 pub const TARGET_ANNOTATION: &str = "deorbiter.perimeter.dev/target";
 
+/// API group of Cluster API.
+pub const CLUSTER_API_GROUP: &str = "cluster.x-k8s.io";
+/// Label of a Machine of Cluster API: its Cluster, in the same namespace.
+pub const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
+/// Annotation of a Machine: Cluster API does not delete its server while an annotation with this prefix exists. The value is the binding.
+pub const MACHINE_HOOK_ANNOTATION: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/deorbiter";
+/// API group of the infrastructure providers of Cluster API.
+pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
+
 /// Service annotation of the cloud controller manager: the load balancer's ID.
 pub const LOAD_BALANCER_ID: &str = "loadbalancer.openstack.org/load-balancer-id";
 /// Finalizer of the cloud controller manager: the Service has a load balancer, even where its type has changed.

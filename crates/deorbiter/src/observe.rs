@@ -1,6 +1,7 @@
 //! The only reader: the target cluster and OpenStack become a [`snapshot::Snapshot`].
 
 pub mod cloud;
+pub mod identity;
 pub mod kinds;
 pub mod pages;
 pub mod snapshot;

@@ -131,6 +131,9 @@ fn the_examples_are_valid() {
     let binding: common::api::deorbit_binding::DeorbitBinding = serde_yaml::from_str(&binding).unwrap();
     deorbiter::trigger::rules::rules(&binding.spec, Some(true)).unwrap();
     assert_eq!(binding.spec.finalizer, "deorbiter");
+    let binding = read("manifests/examples/deorbiter/cluster-binding.yaml");
+    let binding: common::api::deorbit_binding::DeorbitBinding = serde_yaml::from_str(&binding).unwrap();
+    deorbiter::trigger::rules::rules(&binding.spec, Some(true)).unwrap();
     for (name, dry_run) in [("deorbit", false), ("deorbit-dry-run", true)] {
         let text = read(&format!("manifests/examples/deorbiter/{name}.yaml"));
         let deorbit: common::api::deorbit::Deorbit = serde_yaml::from_str(&text).unwrap();

@@ -50,20 +50,22 @@ async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::R
     let (mut text, mut all, mut failed) = (String::new(), Vec::new(), Vec::new());
     let conflicts = controller::conflicts_of(runtime, &sources).await?;
     for source in &sources {
-        let document = reconciler.load(source).await?;
-        let name = document.regarding.to_string();
-        let (router, mode) = (&document.spec.router_id, document.spec.mode);
+        let mut document = reconciler.load(source).await?;
+        let (name, mode) = (document.regarding.to_string(), document.spec.mode);
         let observed = match conflicts.get(source) {
             Some(conflict) => Err(crate::error::Error::Conflict(conflict.clone())),
-            None => reconciler.observe(source, &mut reconciler.memo(source), &document).await,
+            None => reconciler.observe(source, &mut reconciler.memo(source), &mut document).await,
         };
+        let router = document.router.as_deref();
         match observed {
             Ok(observed) => {
+                let router = router.unwrap_or_default();
                 text.push_str(&show::text(&name, router, mode, &observed.decision, &observed.plan));
                 all.push(show::json(&name, router, mode, &observed.decision, &observed.plan));
             }
             Err(error) => {
-                text.push_str(&format!("{name}: router {router}: {error} ({})\n", error.code()));
+                let of = router.map_or_else(String::new, |router| format!("router {router}: "));
+                text.push_str(&format!("{name}: {of}{error} ({})\n", error.code()));
                 all.push(json!({ "policy": name, "router": router, "reason": error.code(), "error": error.to_string() }));
                 failed.push(name);
             }

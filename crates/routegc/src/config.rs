@@ -76,7 +76,9 @@ impl Config {
                 cloud_name: String::new(),
                 region: None,
             },
-            router_id,
+            router_id: Some(router_id),
+            router_name: None,
+            open_stack_cluster_ref: None,
             pod_cidrs: networks(args).cloned().collect(),
             node_prefix_length: Some(length),
             interval: Period::seconds(args.interval.as_secs()),
@@ -194,15 +196,15 @@ mod tests {
         let Config::Single(one) = config(&[&["--cloud-config", file], &nets[..]].concat()).unwrap() else {
             panic!("objects");
         };
-        assert_eq!((one.spec.router_id.as_str(), one.spec.pod_cidrs.len()), ("r-1", 3));
+        assert_eq!((one.spec.router_id.as_deref(), one.spec.pod_cidrs.len()), (Some("r-1"), 3));
         assert_eq!(one.spec.mode, common::api::routegc::Mode::Audit);
         let other = [&["--cloud-config", file, "--router-id", "r-2"], &nets[..]].concat();
         let Config::Single(one) = config(&other).unwrap() else { panic!("objects") };
-        assert_eq!(one.spec.router_id, "r-2");
+        assert_eq!(one.spec.router_id.as_deref(), Some("r-2"));
         // As with PERIMETER_ROUTER_ID= in the environment.
         let empty = [&["--cloud-config", file, "--router-id", ""], &nets[..]].concat();
         let Config::Single(one) = config(&empty).unwrap() else { panic!("objects") };
-        assert_eq!(one.spec.router_id, "r-1");
+        assert_eq!(one.spec.router_id.as_deref(), Some("r-1"));
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use common::api::routegc::{ALLOW_ANNOTATION, NodesFrom, RouteGC, RouteGCSpec};
+use common::api::routegc::{ALLOW_ANNOTATION, NodesFrom, RouteGC, RouteGCSpec, RouteGCStatus};
 use common::backoff::Backoff;
 use common::cache::{Cache, Change, ObjectKey};
 use common::cloud::openstack::{self, Cloud, Credentials};
 use common::controller::{Controller, Next, Queue};
 use common::events::Events;
-use common::routes::{Policy, Route};
+use common::routes::Route;
 use common::runtime::Runtime;
 use common::secret::KubeconfigClient;
 use kube::api::ListParams;
@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use self::schedule::{Schedule, Trigger};
 use crate::config::Config;
+use crate::conflict::{conflicts, router};
 use crate::error::Error;
 use crate::metrics::{Metrics, Series};
 use crate::names::CONTROLLER;
@@ -53,7 +54,7 @@ const BY_ROUTER: &str = "router";
 pub async fn run(runtime: Runtime, config: Config, once: bool) -> anyhow::Result<()> {
     let policies = matches!(config, Config::Objects).then(|| {
         let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
-        runtime.cache(api).trim(trim).index(BY_ROUTER, |object| vec![router(object)]).start()
+        runtime.cache(api).trim(trim).index(BY_ROUTER, |object| router(object).into_iter().collect()).start()
     });
     let queue = Arc::new(OnceLock::new());
     let mut reconciler = reconciler(&runtime, config)?;
@@ -97,14 +98,10 @@ pub fn reconciler(runtime: &Runtime, config: Config) -> anyhow::Result<Reconcile
     })
 }
 
-/// Removes the fields that no decision reads. Their changes do not trigger a reconciliation.
+/// Removes the fields that no decision reads. Their changes do not trigger a reconciliation. The router is read: policies conflict by it.
 fn trim(object: &mut RouteGC) {
-    object.status = None;
-}
-
-/// The router's ID in lower case, because a policy may contain it in upper case.
-fn router(object: &RouteGC) -> String {
-    object.spec.router_id.to_ascii_lowercase()
+    let router_id = object.status.take().and_then(|status| status.router_id);
+    object.status = router_id.map(|id| RouteGCStatus { router_id: Some(id), ..RouteGCStatus::default() });
 }
 
 fn is_deleting(object: &RouteGC) -> bool {
@@ -119,7 +116,7 @@ fn enqueue(policies: &Cache<RouteGC>, change: &Change<RouteGC>, queue: &Queue<Po
     };
     queue.add(PolicySource::Object(change.object().name_any()));
     for object in versions {
-        for other in policies.indexed(BY_ROUTER, &router(object)) {
+        for other in router(object).iter().flat_map(|router| policies.indexed(BY_ROUTER, router)) {
             queue.add(PolicySource::Object(other.name_any()));
         }
     }
@@ -213,13 +210,12 @@ impl Reconciler {
         };
         let key = ObjectKey::new(&self.runtime.namespace, name);
         let object = policies.get(&key).filter(|object| !is_deleting(object))?;
-        let mut rivals = policies.indexed(BY_ROUTER, &router(&object));
-        rivals.retain(|object| !is_deleting(object));
+        let rivals = router(&object).map(|router| policies.indexed(BY_ROUTER, &router)).unwrap_or_default();
         Some(Trigger {
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation,
             allow: object.annotations().get(ALLOW_ANNOTATION).cloned(),
-            conflict: conflicts(&rivals).remove(source),
+            conflict: conflicts(rivals.iter().map(Arc::as_ref)).remove(source),
         })
     }
 
@@ -272,34 +268,7 @@ pub async fn conflicts_of(
     }
     let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
     let list = api.list(&ListParams::default()).await?;
-    let live = list.items.into_iter().filter(|object| !is_deleting(object));
-    Ok(conflicts(&live.map(Arc::new).collect::<Vec<_>>()))
-}
-
-/// Policies of one router whose pod networks overlap: each reports the others, and none of them acts.
-fn conflicts(objects: &[Arc<RouteGC>]) -> BTreeMap<PolicySource, String> {
-    let read: Vec<(String, String, Policy)> = objects
-        .iter()
-        .filter_map(|object| Some((object.name_any(), router(object), Policy::of(&object.spec).ok()?)))
-        .collect();
-    let mut conflicts = BTreeMap::new();
-    for (name, router, policy) in &read {
-        let others = read.iter().filter(|(other, same, _)| other != name && same == router);
-        let mut overlaps: Vec<String> = others
-            .filter_map(|(other, _, theirs)| {
-                Some(format!("RouteGC {other} covers {} too", policy.overlap(theirs)?))
-            })
-            .collect();
-        overlaps.sort_unstable();
-        if !overlaps.is_empty() {
-            let message = format!(
-                "{}: two policies must not cover the same routes of one router, so neither acts; change podCIDRs of one or delete it",
-                overlaps.join(", ")
-            );
-            conflicts.insert(PolicySource::Object(name.clone()), message);
-        }
-    }
-    conflicts
+    Ok(conflicts(&list.items))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use common::cloud::openstack;
 use common::cluster::error_chain;
 use common::routes::{ObserveError, RemovalError};
 
+use crate::router::RouterError;
+
 /// The code of a reconciliation that took too long; an alert uses it.
 pub const TIMED_OUT: &str = "TimedOut";
 
@@ -37,6 +39,9 @@ pub enum Error {
     /// The credentials could not be read.
     #[error("cannot log in to OpenStack: {0}")]
     Login(String),
+    /// The router of the policy is not known, or refused.
+    #[error(transparent)]
+    Router(#[from] RouterError),
     /// The state could not be observed completely.
     #[error(transparent)]
     Observe(#[from] ObserveError),
@@ -60,6 +65,7 @@ impl Error {
             Error::Policy(_) => "InvalidSpec",
             Error::Conflict(_) => "Conflict",
             Error::Login(_) => "LoginFailed",
+            Error::Router(error) => error.code(),
             Error::Observe(error) => error.code(),
             Error::Removal(error) => error.code(),
             Error::TooSlow(_) => TIMED_OUT,

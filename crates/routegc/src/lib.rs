@@ -11,6 +11,7 @@
 //!
 //! * [`args`], [`command`], [`config`]: the command line. [`names`]: constant names.
 //! * [`source`]: where a policy comes from and where its status is stored: a RouteGC, or flags and a ConfigMap.
+//! * [`router`]: the router of a policy. [`conflict`]: policies that cover the same routes.
 //! * [`login`]: credentials from a Secret. [`nodes`]: the cluster's Nodes as one more source of live addresses.
 //! * [`mod@plan`]: a decision as the steps and problems that all controllers have. [`status`]: the RouteGC's status. [`show`]: `--dry-run`.
 //! * [`reconcile`]: one reconciliation of one policy. [`controller`]: when, and how many at a time.
@@ -18,6 +19,7 @@
 pub mod args;
 pub mod command;
 pub mod config;
+pub mod conflict;
 pub mod controller;
 pub mod error;
 pub mod login;
@@ -26,6 +28,7 @@ pub mod names;
 pub mod nodes;
 pub mod plan;
 pub mod reconcile;
+pub mod router;
 pub mod show;
 pub mod source;
 pub mod status;

@@ -23,7 +23,7 @@ pub struct Series {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// ID of its router.
+    /// ID of its router; empty before it is known.
     pub router: String,
 }
 

@@ -98,7 +98,7 @@ pub async fn client(
     kept: &mut KubeconfigClient,
 ) -> Result<Client, String> {
     let Some(reference) = &from.secret_ref else { return Ok(runtime.client.clone()) };
-    let client = kept.get(runtime, &runtime.namespace, &reference.name, &reference.key).await;
+    let client = kept.get(runtime, &runtime.namespace, &reference.name, &reference.key, None).await;
     client.map_err(|error| login::explain(&error))
 }
 

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::plan::{self, Action, Reason};
 use crate::source::{Document, PolicySource};
-use crate::{login, nodes, show, status};
+use crate::{login, nodes, router, show, status};
 
 /// Timeout of one reconciliation. It usually takes seconds. With a slow cloud and a large network a removal takes minutes, because it
 /// observes twice. A cloud that does not respond delays only its own policies.
@@ -84,11 +84,6 @@ impl Reconciler {
         conflict: Option<String>,
     ) -> Result<Vec<Problem<Reason>>, (Error, Option<Problem<Reason>>)> {
         let mut document = self.load(source).await.map_err(|error| (error, None))?;
-        let series = document.series();
-        // A RouteGC that was recreated may have another router.
-        if let Some(before) = memo.series.replace(series.clone()).filter(|before| *before != series) {
-            self.metrics.forget(&before);
-        }
         memo.page = Some(document.regarding.to_string());
         memo.interval = document.spec.interval.duration();
         let result = match conflict {
@@ -100,6 +95,11 @@ impl Reconciler {
                 Err(_) => Err(Error::TooSlow(TIMEOUT)),
             },
         };
+        // A RouteGC that was recreated may have another router, and that of a name is known by now.
+        let series = document.series();
+        if let Some(before) = memo.series.replace(series.clone()).filter(|before| *before != series) {
+            self.metrics.forget(&before);
+        }
         match result {
             Err(error) if !error.is_outdated() && !error.is_gone() => {
                 let problem = self.failed(&mut document, &error).await;
@@ -109,7 +109,7 @@ impl Reconciler {
         }
     }
 
-    /// Reads the state and decides. It writes nothing.
+    /// Reads the state and decides. It writes nothing. `document` gets the ID of the router.
     ///
     /// # Errors
     /// The state could not be read completely.
@@ -117,11 +117,15 @@ impl Reconciler {
         &self,
         source: &PolicySource,
         memo: &mut Memo,
-        document: &Document,
+        document: &mut Document,
     ) -> Result<Observed, Error> {
         let spec = &document.spec;
         let policy = Policy::of(spec).map_err(|error| Error::Policy(format!("spec.podCIDRs: {error}")))?;
         let cloud = self.cloud(memo, spec).await?;
+        let (kubernetes, namespace) = (&self.runtime.client, self.runtime.namespace.as_str());
+        let recorded = document.status.router_id.as_deref();
+        let router = router::resolve(&cloud, kubernetes, namespace, spec, recorded).await?;
+        document.router = Some(router.clone());
         let client = match &spec.nodes_from {
             Some(from) => Some(
                 nodes::client(&self.runtime, from, &mut memo.target)
@@ -132,7 +136,7 @@ impl Reconciler {
         };
         self.watch_nodes(source, spec, memo, client.as_ref());
         let nodes = client.map(nodes::source);
-        let snapshot = routes::observe(&cloud, &policy, &spec.router_id, nodes.as_ref()).await?;
+        let snapshot = routes::observe(&cloud, &policy, &router, nodes.as_ref()).await?;
         let mut history = status::history(&document.status);
         // This removal was refused. If the routes are gone, another client removed them.
         if memo.not_removed.as_ref() == Some(&history.removing) {
@@ -140,7 +144,7 @@ impl Reconciler {
         }
         let allow = document.allow.as_deref();
         let decision = routes::plan(&policy, &snapshot, &history, allow, Timestamp::now());
-        let plan = plan::plan(spec.mode, &spec.router_id, &document.regarding, &decision);
+        let plan = plan::plan(spec.mode, &router, &document.regarding, &decision);
         Ok(Observed { policy, snapshot, decision, plan, cloud, nodes })
     }
 
@@ -174,7 +178,7 @@ impl Reconciler {
             self.metrics.blocked(&series, "threshold");
         }
         let (name, spec) = (document.regarding.to_string(), &document.spec);
-        let text = show::text(&name, &spec.router_id, spec.mode, &observed.decision, &observed.plan);
+        let text = show::text(&name, &series.router, spec.mode, &observed.decision, &observed.plan);
         self.runtime.status.set(name, text);
         let mut problems = observed.plan.problems.clone();
         if !observed.plan.steps.is_empty() {

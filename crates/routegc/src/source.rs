@@ -9,9 +9,10 @@ use common::plan::Regarding;
 use common::routes::StillDesired;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt as _};
 
+use crate::conflict::conflicts;
 use crate::error::Error;
 use crate::metrics::Series;
 use crate::names::{CONTROLLER, STATE_KEY, STATE_PREFIX};
@@ -45,6 +46,8 @@ pub struct Document {
     pub spec: RouteGCSpec,
     /// The status of the reconciliations before.
     pub status: RouteGCStatus,
+    /// ID of the router, once it is known: in the spec, in the status, or since it was observed. The next status records it.
+    pub router: Option<String>,
     /// metadata.generation; None for flags.
     pub generation: Option<i64>,
     /// The hash of the removals that the user approved although they exceed the threshold.
@@ -79,7 +82,7 @@ impl PolicySource {
                 Ok(Document::object(object))
             }
             (PolicySource::Flags, Some(spec)) => {
-                let name = state_name(&spec.router_id);
+                let name = state_name(spec.router_id.as_deref().unwrap_or_default());
                 let read = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(&name).await;
                 let map = read
                     .map_err(|cause| Error::Read { what: format!("ConfigMap {namespace}/{name}"), cause })?;
@@ -92,9 +95,11 @@ impl PolicySource {
 
 impl Document {
     fn object(object: RouteGC) -> Document {
+        let status = object.status.clone().unwrap_or_default();
         Document {
+            router: object.spec.router_id.clone().or_else(|| status.router_id.clone()),
             spec: object.spec.clone(),
-            status: object.status.clone().unwrap_or_default(),
+            status,
             generation: object.metadata.generation,
             allow: annotation(&object.metadata),
             regarding: regarding("routegc.perimeter.dev/v1alpha1", "RouteGC", &object.metadata),
@@ -105,6 +110,7 @@ impl Document {
     fn state(spec: RouteGCSpec, map: ConfigMap) -> Document {
         let text = map.data.as_ref().and_then(|data| data.get(STATE_KEY));
         Document {
+            router: spec.router_id.clone(),
             spec,
             // An unreadable status is dropped. Then all routes need their confirmations again, which is safe.
             status: text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
@@ -119,11 +125,15 @@ impl Document {
     #[must_use]
     pub fn series(&self) -> Series {
         let Regarding { namespace, name, .. } = self.regarding.clone();
-        Series { namespace: namespace.unwrap_or_default(), name, router: self.spec.router_id.clone() }
+        Series {
+            namespace: namespace.unwrap_or_default(),
+            name,
+            router: self.router.clone().unwrap_or_default(),
+        }
     }
 
-    /// Checks before a removal that the policy is unchanged: the RouteGC exists with the same spec and the same approval, and is not
-    /// being deleted. None for flags, which cannot change.
+    /// Checks before a removal that the policy is unchanged: the RouteGC exists with the same spec and the same approval, is not
+    /// being deleted, and no other one covers the same routes. None for flags, which cannot change.
     #[must_use]
     pub fn still_desired(&self, client: &Client) -> Option<StillDesired> {
         let Stored::Object(object) = &self.stored else { return None };
@@ -136,6 +146,7 @@ impl Document {
     /// # Errors
     /// [`Error::Write`]; [`Error::is_outdated`] after a concurrent write.
     pub async fn store(&mut self, client: &Client, status: RouteGCStatus) -> Result<bool, Error> {
+        let status = RouteGCStatus { router_id: self.router.clone(), ..status };
         if status == self.status {
             return Ok(false);
         }
@@ -170,11 +181,17 @@ impl Document {
 async fn is_unchanged(client: Client, read: ObjectMeta) -> bool {
     let (name, namespace) = place(&read);
     let api = Api::<RouteGC>::namespaced(client, &namespace);
-    match tokio::time::timeout(TIMEOUT, api.get(&name)).await {
-        Ok(Ok(RouteGC { metadata: now, .. })) => {
-            now.deletion_timestamp.is_none()
-                && annotation(&now) == annotation(&read)
-                && (now.uid, now.generation) == (read.uid, read.generation)
+    // All of them: two policies may have found out at the same moment that their names lead to the same router. Each records its
+    // router before this read, so that at least one of the two reads both.
+    match tokio::time::timeout(TIMEOUT, api.list(&ListParams::default())).await {
+        Ok(Ok(all)) => {
+            let now = all.items.iter().find(|object| object.name_any() == name);
+            let unchanged = now.is_some_and(|RouteGC { metadata: now, .. }| {
+                now.deletion_timestamp.is_none()
+                    && annotation(now) == annotation(&read)
+                    && (&now.uid, now.generation) == (&read.uid, read.generation)
+            });
+            unchanged && !conflicts(&all.items).contains_key(&PolicySource::Object(name))
         }
         Ok(Err(error)) => {
             tracing::debug!(%error, "RouteGC {namespace}/{name} cannot be read before the removal");
@@ -246,22 +263,36 @@ mod tests {
         let metadata = json!({ "name": "prod", "namespace": "ns", "uid": "u-1", "generation": 3 });
         let read: RouteGC = serde_json::from_value(object(metadata.clone())).unwrap();
         let document = Document::object(read);
+        let list =
+            |items: &[Value]| json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items });
         let with = |field: &str, value: Value| {
             let mut metadata = metadata.clone();
             metadata[field] = value;
-            object(metadata)
+            list(&[object(metadata)])
         };
-        let gone = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": "no", "reason": "NotFound", "code": 404 });
+        // Its name leads to the same router.
+        let rival = |recorded: &str| {
+            let mut rival =
+                object(json!({ "name": "rival", "namespace": "ns", "uid": "u-9", "generation": 1 }));
+            rival["spec"]["routerID"] = Value::Null;
+            rival["spec"]["routerName"] = json!("nodes");
+            rival["status"] = json!({ "routerID": recorded });
+            list(&[rival, object(metadata.clone())])
+        };
+        let refused = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "no", "reason": "Forbidden", "code": 403 });
         for (code, body, expected) in [
-            (200, object(metadata.clone()), true),
+            (200, list(&[object(metadata.clone())]), true),
+            (200, list(&[]), false),
+            (200, rival("r-1"), false),
+            (200, rival("r-2"), true),
             (200, with("resourceVersion", json!("9")), true),
             (200, with("generation", json!(4)), false),
             (200, with("uid", json!("u-2")), false),
             (200, with("annotations", json!({ (ALLOW_ANNOTATION): "0123" })), false),
             (200, with("annotations", json!({ "note": "0123" })), true),
             (200, with("deletionTimestamp", json!("2026-01-01T00:00:00Z")), false),
-            (404, gone, false),
+            (403, refused, false),
         ] {
             let desired = document.still_desired(&client(code, &body)).unwrap().check().await;
             assert_eq!(desired, expected, "{body}");

@@ -48,6 +48,7 @@ pub fn decided(
     let mut status = RouteGCStatus {
         observed_generation: generation,
         conditions: before.conditions.clone(),
+        router_id: before.router_id.clone(),
         counts: Some(decision.counts.clone()),
         quota: Some(decision.quota.clone()),
         candidates: decision.history.candidates.clone(),

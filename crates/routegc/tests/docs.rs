@@ -109,6 +109,7 @@ fn every_reason_is_explained() {
     for file in [
         "crates/routegc/src/error.rs",
         "crates/routegc/src/plan/reason.rs",
+        "crates/routegc/src/router.rs",
         "crates/common/src/routes/apply.rs",
         "crates/common/src/routes/observe/error.rs",
         "crates/common/src/routes/plan/classify.rs",

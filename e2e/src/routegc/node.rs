@@ -51,12 +51,12 @@ impl TestEnv {
         self.project.add_routes(&[(&pods(number), &hop(number))]).await
     }
 
-    /// Gives routegc the permissions of the component `routegc-nodes`.
+    /// Gives routegc the permissions of a component: `routegc-nodes`.
     ///
     /// # Errors
     /// The API server refuses.
-    pub async fn grant_node_access(&self) -> Result<()> {
-        let rights = Rights::of("routegc")?.and("routegc-nodes")?;
+    pub async fn grant(&self, component: &str) -> Result<()> {
+        let rights = Rights::of("routegc")?.and(component)?;
         rights.give(&self.client, &self.namespace).await.map(drop)
     }
 

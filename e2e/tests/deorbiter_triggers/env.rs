@@ -38,15 +38,17 @@ pub struct TestEnv {
 }
 
 /// The kinds of the tests' objects.
-const TARGETS: [(&str, &str); 5] = [
+const TARGETS: [(&str, &str); 7] = [
     ("kubernikus.sap.cc/v1", "Kluster"),
     ("cluster.x-k8s.io/v1beta1", "Cluster"),
+    ("cluster.x-k8s.io/v1beta1", "Machine"),
     ("infrastructure.cluster.x-k8s.io/v1beta1", "OpenStackCluster"),
+    ("infrastructure.cluster.x-k8s.io/v1alpha1", "OpenStackClusterIdentity"),
     ("example.com/v1", "Castle"),
     ("example.com/v1", "Tower"),
 ];
 
-fn resource(api_version: &str, kind: &str) -> ApiResource {
+pub fn resource(api_version: &str, kind: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap();
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
@@ -73,13 +75,17 @@ fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Custo
 
 /// deorbiter's rights on these kinds, as in docs/deorbiter.md, without `get` on Towers.
 fn target_rules() -> Value {
-    json!([
+    let mut rules = json!([
         { "apiGroups": ["kubernikus.sap.cc"], "resources": ["klusters"], "verbs": ["get", "list", "watch", "patch"] },
         { "apiGroups": ["example.com"], "resources": ["castles"], "verbs": ["get", "list", "watch", "patch"] },
         { "apiGroups": ["example.com"], "resources": ["towers"], "verbs": ["list", "watch", "patch"] },
         { "apiGroups": ["cluster.x-k8s.io"], "resources": ["clusters"], "verbs": ["get"] },
-        { "apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": ["openstackclusters"], "verbs": ["get"] },
-    ])
+        { "apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": ["openstackclusters", "openstackclusteridentities"], "verbs": ["get"] },
+        { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"] },
+    ]);
+    let clusters = example("cluster-rights.yaml")["rules"].clone();
+    rules.as_array_mut().unwrap().extend(clusters.as_array().unwrap().clone());
+    rules
 }
 
 impl TestEnv {
@@ -89,12 +95,21 @@ impl TestEnv {
         let mut definitions = common::api::definitions();
         definitions.push(definition("kubernikus.sap.cc", &["v1"], "Kluster", "klusters"));
         definitions.push(definition("cluster.x-k8s.io", &["v1beta1", "v1beta2"], "Cluster", "clusters"));
+        definitions.push(definition("cluster.x-k8s.io", &["v1beta1", "v1beta2"], "Machine", "machines"));
         definitions.push(definition(
             "infrastructure.cluster.x-k8s.io",
             &["v1beta1"],
             "OpenStackCluster",
             "openstackclusters",
         ));
+        let mut identities = definition(
+            "infrastructure.cluster.x-k8s.io",
+            &["v1alpha1"],
+            "OpenStackClusterIdentity",
+            "openstackclusteridentities",
+        );
+        identities.spec.scope = "Cluster".to_owned();
+        definitions.push(identities);
         // One that a test may delete.
         definitions.push(definition("example.com", &["v1"], "Castle", "castles"));
         // One for which a right is missing.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use common::api::deorbit::Phase;
+use common::api::identity::IdentityKind;
 use e2e::program::Program;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client as Wire;
@@ -204,15 +205,12 @@ async fn the_login_of_the_openstackcluster_is_used_with_its_region() {
     let env = TestEnv::start().await;
     let identity = json!({ "name": "prod-cloud-config", "cloudName": "north", "region": "r1" });
     let prod = cluster(&env, "prod", identity).await;
-    let strange = cluster(
-        &env,
-        "strange",
-        json!({ "type": "ClusterIdentity", "name": "shared", "cloudName": "north" }),
-    )
-    .await;
+    let shared =
+        cluster(&env, "dev", json!({ "type": "ClusterIdentity", "name": "shared", "cloudName": "north" }))
+            .await;
     let (_deorbiter, caller) = start(&env, None).await;
     let clusters = env.api("cluster.x-k8s.io/v1beta1", "Cluster");
-    for name in ["prod", "strange"] {
+    for name in ["prod", "dev"] {
         clusters.delete(name, &DeleteParams::default()).await.unwrap();
     }
     assert_eq!(caller.before_cluster_delete(&prod).await["status"], "Success");
@@ -220,11 +218,12 @@ async fn the_login_of_the_openstackcluster_is_used_with_its_region() {
     let login = &deorbit.spec.openstack.as_ref().unwrap().identity_ref;
     assert_eq!((login.name.as_str(), login.cloud_name.as_str()), ("prod-cloud-config", "north"));
     assert_eq!(login.region.as_deref(), Some("r1"));
-    let response = caller.before_cluster_delete(&strange).await;
-    assert!(
-        response["status"] == "Failure" && response["message"].as_str().unwrap().contains("ClusterIdentity"),
-        "{response}"
-    );
+    assert_eq!(login.kind, IdentityKind::Secret);
+    assert_eq!(caller.before_cluster_delete(&shared).await["status"], "Success");
+    let deorbits = env.deorbits().await;
+    let deorbit = deorbits.iter().find(|one| one.name_any().starts_with("dev-")).unwrap();
+    let login = &deorbit.spec.openstack.as_ref().unwrap().identity_ref;
+    assert_eq!((login.kind, login.name.as_str()), (IdentityKind::ClusterIdentity, "shared"));
 }
 
 #[tokio::test]

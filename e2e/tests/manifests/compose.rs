@@ -31,11 +31,28 @@ const CONTROLLERS: [(&str, &[&str]); 6] = [
     ),
     (
         "deorbiter",
-        &["ha/deorbiter", "networkpolicy/deorbiter", "monitoring/deorbiter", "otlp", "deorbiter-hook"],
+        &[
+            "ha/deorbiter",
+            "networkpolicy/deorbiter",
+            "monitoring/deorbiter",
+            "otlp",
+            "deorbiter-hook",
+            "deorbiter-namespace",
+        ],
     ),
     ("egress-router-cni", &["networkpolicy/egress-router-cni"]),
     ("natgw", &["ha/natgw", "monitoring/natgw", "otlp"]),
-    ("routegc", &["ha/routegc", "networkpolicy/routegc", "monitoring/routegc", "otlp", "routegc-nodes"]),
+    (
+        "routegc",
+        &[
+            "ha/routegc",
+            "networkpolicy/routegc",
+            "monitoring/routegc",
+            "otlp",
+            "routegc-nodes",
+            "routegc-cluster-api",
+        ],
+    ),
 ];
 /// The component that an overlay with `namespace:` and two controllers needs.
 const SHARED: &str = "shared-namespace";

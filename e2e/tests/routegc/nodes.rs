@@ -13,7 +13,7 @@ async fn policy_with_nodes(from: serde_json::Value, numbers: [u8; 2]) -> TestEnv
     for number in numbers {
         env.project.add_routes(&[(&pods(number), &format!("10.7.2.{number}"))]).await.unwrap();
     }
-    env.grant_node_access().await.unwrap();
+    env.grant("routegc-nodes").await.unwrap();
     env.kubeconfig_secret("cloud-config-of-nodes").await.unwrap();
     env.policy("prod", json!({ "nodesFrom": from })).await.unwrap();
     env
@@ -101,7 +101,7 @@ async fn a_deleted_node_triggers_a_reconciliation() {
     let env = TestEnv::start().await.unwrap();
     env.node(1).await.unwrap();
     env.project.add_routes(&[(&pods(55), "10.7.2.55")]).await.unwrap();
-    env.grant_node_access().await.unwrap();
+    env.grant("routegc-nodes").await.unwrap();
     let node = env.cluster_node(55, "10.7.2.55", "s-5").await.unwrap();
     let more =
         json!({ "nodesFrom": { "inCluster": true }, "safety": { "confirmations": 1, "minAge": "0s" } });

@@ -14,6 +14,12 @@ async fn the_api_server_rejects_invalid_specs() {
         (json!({ "interval": "1s" }), "at least 10s"),
         (json!({ "interval": "soon" }), "should match"),
         (json!({ "routerID": "../networks" }), "should match"),
+        (json!({ "routerID": null }), "set exactly one of routerID, routerName and openStackClusterRef"),
+        (json!({ "routerName": "nodes" }), "set exactly one of"),
+        (json!({ "openStackClusterRef": { "name": "prod" } }), "set exactly one of"),
+        (json!({ "routerID": null, "routerName": "" }), "should be at least 1 chars long"),
+        (json!({ "routerID": null, "openStackClusterRef": {} }), "openStackClusterRef.name: Required value"),
+        (json!({ "identityRef": { "type": "ClusterIdentity", "name": "c" } }), "RouteGC reads Secrets only"),
         (json!({ "nodesFrom": {} }), "exactly one of secretRef and inCluster"),
         (json!({ "nodesFrom": { "inCluster": true, "secretRef": { "name": "x" } } }), "exactly one of"),
         (json!({ "safety": { "confirmations": 0 } }), "greater than or equal to 1"),
@@ -23,8 +29,22 @@ async fn the_api_server_rejects_invalid_specs() {
         assert!(error.contains(why), "{more}: {error}");
     }
     env.policy("prod", json!({})).await.unwrap();
-    let error = env.patch("prod", json!({ "spec": { "routerID": "other" } })).await.unwrap_err().to_string();
-    assert!(error.contains("routerID is immutable"), "{error}");
+    env.policy("named", json!({ "routerID": null, "routerName": "nodes" })).await.unwrap();
+    let cluster =
+        |name: &str| json!({ "routerID": null, "routerName": null, "openStackClusterRef": { "name": name } });
+    env.policy("managed", cluster("prod")).await.unwrap();
+    for (name, spec) in [
+        ("prod", json!({ "routerID": "other" })),
+        ("prod", json!({ "routerID": null, "routerName": "nodes" })),
+        ("named", json!({ "routerName": "other" })),
+        ("named", cluster("prod")),
+        ("managed", cluster("other")),
+        ("managed", json!({ "openStackClusterRef": null, "routerID": "other" })),
+    ] {
+        let error = env.patch(name, json!({ "spec": spec })).await.unwrap_err().to_string();
+        assert!(error.contains("are immutable: create another RouteGC"), "{error}");
+        env.patch(name, json!({ "spec": { "mode": "Audit" } })).await.unwrap();
+    }
     let prod = env.policies().get("prod").await.unwrap();
     assert_eq!(
         (prod.spec.safety.max_removals, prod.spec.identity_ref.cloud_name.as_str()),

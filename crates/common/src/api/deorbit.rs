@@ -169,8 +169,13 @@ pub struct DeorbitSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Kubeconfig {
-    /// A Secret in the Deorbit's namespace.
+    /// A Secret in the Deorbit's namespace: a kubeconfig under its key, or the certificates of a Kluster of Kubernikus, which need
+    /// server.
     pub secret_ref: SecretKeyRef,
+    /// URL of the target's API server, for the Secret of a Kluster, which does not have it. Ignored for a kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048), regex(pattern = "^https://"))]
+    pub server: Option<String>,
 }
 
 /// The OpenStack project.

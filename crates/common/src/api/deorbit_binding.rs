@@ -20,6 +20,9 @@ pub const KUBERNIKUS_PROTECT_ANNOTATION: &str = "kubernikus.cloud.sap/terminatio
 /// The selection of objects that stand for clusters, and the template of their Deorbits.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.machineHook == 'None' || (self.targetRef.kind == 'Cluster' && self.targetRef.apiVersion.startsWith('cluster.x-k8s.io/'))").message("machineHook is for the kind Cluster of cluster.x-k8s.io")
+)]
 #[kube(
     group = "deorbiter.perimeter.dev",
     version = "v1alpha1",
@@ -63,8 +66,24 @@ pub struct DeorbitBindingSpec {
     #[serde(default = "protection_annotations")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 317)), extend("x-kubernetes-list-type" = "set"))]
     pub protection_annotations: Vec<String>,
+    /// PreTerminate, for Clusters of Cluster API: each Machine of a Cluster with the finalizer has the pre-terminate hook, so that its
+    /// server stays until the finalizer is removed. Cluster API waits for no finalizer before it deletes the servers of a Cluster.
+    /// Cannot be changed.
+    #[serde(default)]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("machineHook cannot be changed; make another binding and delete this one"))]
+    pub machine_hook: MachineHook,
     /// Template of the Deorbit of an object.
     pub template: DeorbitTemplate,
+}
+
+/// Hook on the Machines of a Cluster of Cluster API.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MachineHook {
+    /// They have none.
+    #[default]
+    None,
+    /// Annotation `pre-terminate.delete.hook.machine.cluster.x-k8s.io/deorbiter`.
+    PreTerminate,
 }
 
 /// Selection of objects of one kind, by their labels and by the labels of their namespaces.
@@ -222,6 +241,7 @@ mod tests {
         assert_eq!(spec.finalizer, FINALIZER);
         assert_eq!(spec.protection_annotations, [PROTECT_ANNOTATION, KUBERNIKUS_PROTECT_ANNOTATION]);
         assert_eq!((spec.when_phase, spec.finalizer_when_phase), (None, None));
+        assert_eq!(spec.machine_hook, MachineHook::None);
     }
 
     #[test]
@@ -231,6 +251,8 @@ mod tests {
         for rule in [
             "targetRef cannot be changed",
             "finalizer cannot be changed",
+            "machineHook cannot be changed",
+            "machineHook is for the kind Cluster",
             "stands for no cluster",
             "In and NotIn take values",
         ] {

@@ -3,18 +3,19 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A Secret with OpenStack credentials: key `clouds.yaml` (and `cacert`, if the cloud has its own CA), or key `cloud.conf`
-/// as the cloud controller manager reads it.
+/// A Secret with OpenStack credentials: key `clouds.yaml` (and `cacert`, if the cloud has its own CA), key `cloud.conf` as the
+/// cloud controller manager reads it, or the keys `openstack-auth-url` and so on of a Kluster of Kubernikus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityRef {
-    /// Kind of the object that holds the credentials. Only Secret is supported.
+    /// Kind of the object that names the credentials: Secret, or ClusterIdentity for an OpenStackClusterIdentity of Cluster API
+    /// Provider OpenStack.
     #[serde(rename = "type", default)]
     pub kind: IdentityKind,
-    /// Name of the Secret, in the namespace of this object.
+    /// Name of the Secret, in the namespace of this object, or of the OpenStackClusterIdentity.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Entry of `clouds.yaml`. Ignored for a `cloud.conf`.
+    /// Entry of `clouds.yaml`. Ignored for the other formats.
     #[serde(default = "openstack")]
     #[schemars(length(min = 1, max = 253))]
     pub cloud_name: String,
@@ -24,12 +25,14 @@ pub struct IdentityRef {
     pub region: Option<String>,
 }
 
-/// Kind of the object that holds credentials.
+/// Kind of the object that names credentials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum IdentityKind {
     /// A Secret in the namespace of the object.
     #[default]
     Secret,
+    /// An OpenStackClusterIdentity: a Secret of any namespace, and the namespaces that may use it.
+    ClusterIdentity,
 }
 
 /// The name that python-openstackclient's documentation, and Cluster API's, use.

@@ -69,7 +69,7 @@ pub const ALLOW_ANNOTATION: &str = "routegc.perimeter.dev/allow-removal";
     printcolumn(
         name = "Router",
         type_ = "string",
-        json_path = ".spec.routerID",
+        json_path = ".status.routerID",
         description = "ID of the router.",
         priority = 1
     ),
@@ -88,14 +88,26 @@ pub const ALLOW_ANNOTATION: &str = "routegc.perimeter.dev/allow-removal";
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("[has(self.routerID), has(self.routerName), has(self.openStackClusterRef)].exists_one(given, given)").message("set exactly one of routerID, routerName and openStackClusterRef"))]
+#[x_kube(validation = Rule::new("has(self.routerID) == has(oldSelf.routerID) && (!has(self.routerID) || self.routerID == oldSelf.routerID) && has(self.routerName) == has(oldSelf.routerName) && (!has(self.routerName) || self.routerName == oldSelf.routerName) && has(self.openStackClusterRef) == has(oldSelf.openStackClusterRef) && (!has(self.openStackClusterRef) || self.openStackClusterRef.name == oldSelf.openStackClusterRef.name)").message("routerID, routerName and openStackClusterRef are immutable: create another RouteGC"))]
 pub struct RouteGCSpec {
-    /// The login to OpenStack: the project that owns the router.
+    /// The login to OpenStack: the project that owns the router. Its type is Secret.
+    #[x_kube(validation = Rule::new("!has(self.type) || self.type == 'Secret'").message("RouteGC reads Secrets only: name a Secret of its namespace"))]
     pub identity_ref: IdentityRef,
-    /// ID of the router, as `openstack router list` shows it. It is immutable: create another RouteGC for another router.
-    #[serde(rename = "routerID")]
+    /// ID of the router, as `openstack router list` shows it. Exactly one of routerID, routerName and openStackClusterRef is set. They
+    /// are immutable: create another RouteGC for another router.
+    #[serde(rename = "routerID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[0-9A-Za-z-]+$"))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("routerID is immutable: create another RouteGC"))]
-    pub router_id: String,
+    pub router_id: Option<String>,
+    /// Name of the router, instead of its ID. It must be the only router of this name in the project of the login. The ID that is
+    /// found first is kept in `status.routerID`: if the name leads to another router later, routegc reports it and removes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub router_name: Option<String>,
+    /// The router of an OpenStackCluster of Cluster API, instead of its ID: its `status.router.id`. The ID that is found first is
+    /// kept in `status.routerID`, as with routerName.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_stack_cluster_ref: Option<OpenStackClusterRef>,
     /// The cluster's pod networks, IPv4 or IPv6, as in the controller manager's `--cluster-cidr`. Routes whose destination does
     /// not lie completely inside one of them are foreign and never removed.
     #[serde(rename = "podCIDRs")]
@@ -125,6 +137,14 @@ pub struct RouteGCSpec {
     /// of several routes to one pod network the Node's own is the right one. If not set, OpenStack is the only source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes_from: Option<NodesFrom>,
+}
+
+/// An OpenStackCluster of Cluster API Provider OpenStack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OpenStackClusterRef {
+    /// Name of the OpenStackCluster, in the namespace of this object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
 }
 
 /// Whether routes are removed.
@@ -225,5 +245,9 @@ mod tests {
         assert_eq!((spec.mode, spec.interval), (Mode::Audit, Period::minutes(5)));
         assert_eq!(spec.safety, Safety::default());
         assert!(!spec.safety.allow_unsafe_update && spec.nodes_from.is_none());
+        assert_eq!(
+            (spec.router_id.as_deref(), spec.router_name, spec.open_stack_cluster_ref),
+            (Some("r"), None, None)
+        );
     }
 }

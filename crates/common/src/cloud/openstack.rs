@@ -29,6 +29,7 @@ mod error;
 mod error_body;
 mod gcfg;
 mod keystone;
+mod kubernikus;
 mod neutron;
 mod nova;
 mod octavia;

@@ -3,7 +3,7 @@
 use common::cloud::openstack::Route;
 use serde_json::{Value, json};
 
-use crate::site::{Site, ok, reply};
+use crate::site::{PROJECT, Site, ok, reply};
 
 const ROUTER: &str = "/networking/v2.0/routers/r1";
 
@@ -144,5 +144,26 @@ async fn a_router_with_missing_fields_is_read() {
     site.on("GET /networking/v2.0/routers", [ok(&json!({"routers": [router(&[1, 2], 3)["router"]]}))]);
     assert_eq!(cloud.routers().await.unwrap()[0].routes, [route(1), route(2)]);
     assert_eq!(site.last().line, "GET /networking/v2.0/routers?project_id=4aacf05d&limit=500");
+    site.was_strict();
+}
+
+#[tokio::test]
+async fn routers_of_a_name_have_exactly_this_name_and_are_of_this_project() {
+    let (site, cloud) = Site::start().await;
+    let named = |id: &str, name: &str, project: &str| json!({"id": id, "name": name, "project_id": project});
+    let routers = [
+        named("r1", "edge 1", PROJECT),
+        named("r2", "Edge 1", PROJECT),
+        named("r3", "edge 1", "another"),
+        json!({"id": "r4", "name": "edge 1"}),
+    ];
+    site.on("GET /networking/v2.0/routers", [ok(&json!({ "routers": routers }))]);
+    let found = cloud.routers_named("edge 1").await.unwrap();
+    assert_eq!(found.iter().map(|router| router.id.as_str()).collect::<Vec<_>>(), ["r1"]);
+    let line = "GET /networking/v2.0/routers?name=edge%201&project_id=4aacf05d&limit=500";
+    assert_eq!(site.last().line, line);
+    let sent = site.count("GET /networking/v2.0/routers");
+    assert!(cloud.routers_named("").await.is_err(), "an empty filter brings all routers");
+    assert_eq!(site.count("GET /networking/v2.0/routers"), sent);
     site.was_strict();
 }

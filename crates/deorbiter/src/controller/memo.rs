@@ -13,6 +13,7 @@ use kube::Client;
 
 use super::Context;
 use crate::apply::Ran;
+use crate::observe::identity::secret_of;
 use crate::observe::snapshot::Unread;
 
 /// See the module.
@@ -61,7 +62,7 @@ impl Memo {
     ) -> Result<Client, Unread> {
         let Some(source) = &spec.kubeconfig else { return Ok(context.runtime.client.clone()) };
         let SecretKeyRef { name, key } = &source.secret_ref;
-        let client = self.target.get(&context.runtime, namespace, name, key).await;
+        let client = self.target.get(&context.runtime, namespace, name, key, source.server.as_deref()).await;
         client.map_err(|error| match error {
             SecretError::Missing(_) => Unread::NoSecret(error.to_string()),
             _ => Unread::Refused(error.to_string()),
@@ -82,8 +83,9 @@ impl Memo {
         let Some(identity) = spec.openstack.as_ref().map(|openstack| &openstack.identity_ref) else {
             return Ok(None);
         };
-        let name = &identity.name;
-        let secret = SecretData::read(&context.runtime.client, namespace, name).await;
+        let management = &context.runtime.client;
+        let (namespace, name) = secret_of(management, namespace, identity).await.map_err(Unread::Refused)?;
+        let secret = SecretData::read(management, &namespace, &name).await;
         let secret = secret.map_err(|error| Unread::Refused(error.to_string()))?;
         if let Some(cloud) = self.cloud.get(secret.digest()) {
             return Ok(Some(cloud));

@@ -1,5 +1,6 @@
 //! The actions of the bindings.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use common::plan::{self, Regarding};
@@ -31,6 +32,8 @@ pub enum Action {
         uid: String,
         /// The finalizer that no object may carry for it any more.
         finalizer: String,
+        /// No Machine may carry its hook either.
+        machines: bool,
     },
     /// Adds finalizer and annotation to an object.
     Bind {
@@ -51,6 +54,25 @@ pub enum Action {
         finalizer: String,
         /// Whether the object was being deleted when this was decided.
         terminating: bool,
+    },
+    /// Adds the pre-terminate hook to a Machine.
+    HookMachine {
+        /// The Machine.
+        machine: ObjectId,
+        /// The binding.
+        binding: String,
+    },
+    /// Removes the hook from a Machine.
+    UnhookMachine {
+        /// The Machine.
+        machine: ObjectId,
+        /// Name of its Cluster.
+        cluster: String,
+        /// The value of the annotation: the binding that added the hook.
+        hook: String,
+        /// The finalizer of each binding with hooks: while the Cluster has it, a Machine that is deleted with the Cluster keeps the hook.
+        #[serde(skip)]
+        finalizers: BTreeMap<String, String>,
     },
     /// Creates the Deorbit of an object.
     CreateDeorbit {
@@ -102,6 +124,10 @@ impl fmt::Display for Action {
             Action::Release { target, finalizer, .. } => {
                 write!(f, "remove finalizer {finalizer} from {target}")
             }
+            Action::HookMachine { machine, .. } => write!(f, "add the pre-terminate hook to {machine}"),
+            Action::UnhookMachine { machine, .. } => {
+                write!(f, "remove the pre-terminate hook from {machine}")
+            }
             Action::CreateDeorbit { namespace, name, .. } => write!(f, "create Deorbit {namespace}/{name}"),
             Action::RecordDeorbit { target, deorbit, .. } => {
                 write!(f, "record Deorbit {deorbit} on {target}")
@@ -122,6 +148,8 @@ impl plan::Action for Action {
             Action::ReleaseBinding { .. } => "ReleaseBinding",
             Action::Bind { .. } => "Bind",
             Action::Release { .. } => "Release",
+            Action::HookMachine { .. } => "HookMachine",
+            Action::UnhookMachine { .. } => "UnhookMachine",
             Action::CreateDeorbit { .. } => "CreateDeorbit",
             Action::RecordDeorbit { .. } => "RecordDeorbit",
             Action::AbortDeorbit { .. } => "AbortDeorbit",
@@ -133,7 +161,9 @@ impl plan::Action for Action {
             Action::GuardBinding { binding, uid } | Action::ReleaseBinding { binding, uid, .. } => {
                 about_binding(binding, uid)
             }
-            Action::Bind { target, .. }
+            Action::HookMachine { machine: target, .. }
+            | Action::UnhookMachine { machine: target, .. }
+            | Action::Bind { target, .. }
             | Action::Release { target, .. }
             | Action::CreateDeorbit { target, .. }
             | Action::RecordDeorbit { target, .. }

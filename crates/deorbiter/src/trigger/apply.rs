@@ -7,14 +7,15 @@ use common::api::deorbit::Deorbit;
 use common::api::deorbit_binding::DeorbitBinding;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
 use kube::core::PartialObjectMeta;
-use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 
 use super::action::Action;
 use super::error::Error;
 use super::patch;
+use super::plan::machines::needs_hook;
 use super::snapshot::ObjectId;
 use crate::names;
 
@@ -36,9 +37,19 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
             let steps = patch::on(&metadata, names::BINDING_FINALIZER, None);
             send(client, action, api.resource_url(), binding, steps).await
         }
-        Action::ReleaseBinding { binding, uid, finalizer } => {
+        Action::ReleaseBinding { binding, uid, finalizer, machines } => {
             if let Some(kind) = kind {
-                nothing_is_bound(client, action, kind, (binding, finalizer)).await?;
+                // The caches may not have the last one yet. An annotation without the finalizer does not count: a user removed the
+                // finalizer of an object that is being deleted.
+                let bound = |one: &ObjectMeta| {
+                    annotation(one, names::BOUND_BY_ANNOTATION) == Some(binding) && has(one, finalizer)
+                };
+                none_has(client, action, kind, bound).await?;
+                let hooked =
+                    |one: &ObjectMeta| annotation(one, names::MACHINE_HOOK_ANNOTATION) == Some(binding);
+                if *machines {
+                    none_has(client, action, &another_kind(kind, "Machine", "machines"), hooked).await?;
+                }
             }
             let api = Api::<DeorbitBinding>::all(client.clone());
             let metadata = binding_metadata(&api, action, binding, uid).await?;
@@ -66,6 +77,34 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
             marks.extend(deorbit.map(|uid| (names::DEORBIT_UID_ANNOTATION, uid.as_str())));
             let steps = patch::off(&metadata, finalizer, &marks);
             send(client, action, api.resource_url(), &target.name, steps).await
+        }
+        Action::HookMachine { machine, binding } => {
+            let (api, metadata) = target_metadata(client, action, machine, kind).await?;
+            let metadata = metadata.ok_or_else(|| gone(machine))?;
+            let steps = patch::annotate(&metadata, names::MACHINE_HOOK_ANNOTATION, binding);
+            send(client, action, api.resource_url(), &machine.name, steps).await
+        }
+        Action::UnhookMachine { machine, cluster, hook, finalizers } => {
+            let (api, metadata) = target_metadata(client, action, machine, kind).await?;
+            let (Some(metadata), Some(kind)) = (metadata, kind) else { return Ok(()) };
+            // After the Machine: Cluster API deletes a Cluster before its Machines, but the event of the Machine may arrive first.
+            let clusters =
+                self::api(client, &another_kind(kind, "Cluster", "clusters"), machine.namespace.as_deref());
+            let found = clusters.get_metadata_opt(cluster).await;
+            let found = found.map_err(|cause| Error::Kubernetes { what: action.to_string(), cause })?;
+            let is_needed = found.map(|found| found.metadata).is_some_and(|found| {
+                let is_bound = match annotation(&found, names::BOUND_BY_ANNOTATION) {
+                    Some(name) => finalizers.get(name).is_some_and(|finalizer| has(&found, finalizer)),
+                    None => finalizers.values().any(|finalizer| has(&found, finalizer)),
+                };
+                is_bound
+                    && needs_hook(found.deletion_timestamp.is_some(), metadata.deletion_timestamp.is_some())
+            });
+            if is_needed {
+                return Err(Error::Outdated(format!("{machine} waits for the Deorbit of Cluster {cluster}")));
+            }
+            let steps = patch::remove_annotation(&metadata, names::MACHINE_HOOK_ANNOTATION, hook);
+            send(client, action, api.resource_url(), &machine.name, steps).await
         }
         Action::CreateDeorbit { target, resource_version, namespace, manifest, .. } => {
             let (api, metadata) = target_metadata(client, action, target, kind).await?;
@@ -176,18 +215,26 @@ async fn binding_metadata(
     found.ok_or_else(|| Error::Outdated(format!("DeorbitBinding {name} is gone")))
 }
 
-/// Refuses while an object has the finalizer of the binding: the cache may not have the last one yet. An annotation without the finalizer
-/// does not count: a user removed the finalizer of an object that is being deleted.
-async fn nothing_is_bound(
+fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a String> {
+    metadata.annotations.as_ref().and_then(|all| all.get(key))
+}
+
+fn has(metadata: &ObjectMeta, finalizer: &str) -> bool {
+    metadata.finalizers.iter().flatten().any(|one| one == finalizer)
+}
+
+/// Another kind of the same group and version.
+fn another_kind(kind: &ApiResource, name: &str, plural: &str) -> ApiResource {
+    ApiResource { kind: name.to_owned(), plural: plural.to_owned(), ..kind.clone() }
+}
+
+/// Refuses while an object of the kind is bound.
+async fn none_has(
     client: &Client,
     action: &Action,
     kind: &ApiResource,
-    (binding, finalizer): (&str, &str),
+    is_bound: impl Fn(&ObjectMeta) -> bool,
 ) -> Result<(), Error> {
-    let bound = |one: &PartialObjectMeta<DynamicObject>| {
-        one.annotations().get(names::BOUND_BY_ANNOTATION).is_some_and(|name| name == binding)
-            && one.finalizers().iter().any(|one| one == finalizer)
-    };
     let mut params = ListParams::default().limit(500);
     loop {
         let page = match api(client, kind, None).list_metadata(&params).await {
@@ -196,8 +243,8 @@ async fn nothing_is_bound(
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(cause) => return Err(Error::Kubernetes { what: action.to_string(), cause }),
         };
-        if page.items.iter().any(bound) {
-            return Err(Error::Outdated(format!("objects still carry the finalizer of {binding}")));
+        if page.items.iter().any(|one| is_bound(&one.metadata)) {
+            return Err(Error::Outdated(format!("{} are still bound", kind.plural)));
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
@@ -224,4 +271,92 @@ async fn send(
     let request = request.map_err(|error| Error::Outdated(format!("{action}: {error}")))?;
     let response = client.request::<PartialObjectMeta<DynamicObject>>(request).await;
     response.map(|_| ()).map_err(|cause| Error::of_patch(action, cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use kube::api::GroupVersionKind;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// An API server with one Machine and its Cluster; the patches that it gets.
+    fn server(machine: Value, cluster: Option<Value>) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let patches = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&patches);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (machine, cluster, seen) = (machine.clone(), cluster.clone(), Arc::clone(&seen));
+            async move {
+                let is_patch = request.method() == http::Method::PATCH;
+                let found = match request.uri().path() {
+                    "/apis/cluster.x-k8s.io/v1beta1/namespaces/team/machines/w1" => Some(machine),
+                    "/apis/cluster.x-k8s.io/v1beta1/namespaces/team/clusters/prod" => cluster,
+                    path => panic!("{path}"),
+                };
+                if is_patch {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                }
+                let (code, body) = match found {
+                    Some(metadata) => (
+                        200,
+                        json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata }),
+                    ),
+                    None => (
+                        404,
+                        json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "not found" }),
+                    ),
+                };
+                let response =
+                    http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                Ok::<_, Infallible>(response.unwrap())
+            }
+        });
+        (Client::new(service, "default"), patches)
+    }
+
+    /// Whether the hook is removed from a Machine.
+    async fn unhooked(machine_is_deleted: bool, cluster: Option<(bool, bool)>) -> bool {
+        let deleted = |yes: bool| yes.then_some("2026-01-01T00:00:00Z");
+        let machine = json!({ "name": "w1", "namespace": "team", "uid": "u", "deletionTimestamp": deleted(machine_is_deleted),
+            "annotations": { names::MACHINE_HOOK_ANNOTATION: "b" } });
+        let cluster = cluster.map(|(is_bound, is_deleted)| {
+            let finalizers = if is_bound { vec!["other", "f"] } else { vec!["other"] };
+            json!({ "name": "prod", "namespace": "team", "uid": "c", "deletionTimestamp": deleted(is_deleted),
+                "finalizers": finalizers, "annotations": { names::BOUND_BY_ANNOTATION: "b" } })
+        });
+        let (client, patches) = server(machine, cluster);
+        let object = ObjectId {
+            api_version: "cluster.x-k8s.io/v1beta1",
+            kind: "Machine",
+            namespace: Some("team".into()),
+            name: "w1".into(),
+            uid: "u".into(),
+        };
+        let action = Action::UnhookMachine {
+            machine: object,
+            cluster: "prod".into(),
+            hook: "b".into(),
+            finalizers: [("b".to_owned(), "f".to_owned())].into(),
+        };
+        let kind = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta1", "Machine");
+        let result = act(&client, &action, Some(&ApiResource::from_gvk(&kind))).await;
+        let patches = patches.lock().unwrap();
+        assert_eq!(matches!(result, Err(Error::Outdated(_))), patches.is_empty(), "{result:?}");
+        !patches.is_empty()
+    }
+
+    /// The plan is made from two caches: that of the Clusters may lag behind that of the Machines.
+    #[tokio::test]
+    async fn the_hook_of_a_machine_whose_cluster_is_deleted_by_now_stays() {
+        assert!(!unhooked(true, Some((true, true))).await);
+        assert!(!unhooked(false, Some((true, false))).await);
+        assert!(unhooked(true, Some((true, false))).await, "deleted alone");
+        assert!(unhooked(true, Some((false, true))).await, "released");
+        assert!(unhooked(true, None).await, "gone");
+    }
 }

@@ -139,7 +139,9 @@ impl Bindings {
                 Action::ReleaseBinding { binding, .. } => {
                     by_name.get(binding).map(|binding| kind_of(binding))
                 }
-                Action::Bind { target, .. }
+                Action::HookMachine { machine: target, .. }
+                | Action::UnhookMachine { machine: target, .. }
+                | Action::Bind { target, .. }
                 | Action::Release { target, .. }
                 | Action::CreateDeorbit { target, .. }
                 | Action::RecordDeorbit { target, .. }

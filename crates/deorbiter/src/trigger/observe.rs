@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::api::deorbit::{self, Phase};
-use common::api::deorbit_binding::{DeorbitBinding, DeorbitBindingStatus};
+use common::api::deorbit_binding::{DeorbitBinding, DeorbitBindingStatus, MachineHook};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
@@ -18,7 +18,7 @@ use super::error::Error;
 use super::plan::needs_body;
 use super::rules::{self, Selection};
 use super::snapshot::{
-    Binding, Counted, Deorbit, End, ObjectId, Refused, Snapshot, Target, Targets, lasting,
+    Binding, Counted, Deorbit, End, Machine, ObjectId, Refused, Snapshot, Target, Targets, lasting,
 };
 use super::watches::{GroupVersionKindKey, Known, Meta, Watches};
 use crate::names;
@@ -68,7 +68,10 @@ impl Observer {
         bindings: &[Arc<DeorbitBinding>],
         deorbits: &[Arc<deorbit::Deorbit>],
     ) -> Snapshot {
-        let kinds: BTreeSet<GroupVersionKindKey> = bindings.iter().map(|binding| kind_of(binding)).collect();
+        let kinds: BTreeSet<GroupVersionKindKey> = bindings
+            .iter()
+            .flat_map(|binding| std::iter::once(kind_of(binding)).chain(machines_of(binding)))
+            .collect();
         self.watches.retain(&kinds);
         let mut snapshot = Snapshot { bindings: Vec::new(), deorbits: read_deorbits(deorbits) };
         self.unread = false;
@@ -97,6 +100,8 @@ impl Observer {
             rules: Err(String::new()),
             kind: (group_of(&binding.spec.target_ref.api_version), binding.spec.target_ref.kind.clone()),
             targets: Targets::Whole(Vec::new()),
+            hooks: machines_of(binding).is_some(),
+            machines: Vec::new(),
             counted: counted(binding.status.as_ref()),
         };
         let (resource, objects) = match self.watches.known(&kind_of(binding)).await {
@@ -130,6 +135,17 @@ impl Observer {
             },
             Targets::Whole,
         );
+        if let Some(kind) = machines_of(binding) {
+            match self.watches.known(&kind).await {
+                Known::Objects(watch, objects) => {
+                    let machines =
+                        objects.iter().filter_map(|object| machine(&watch.resource, &object.metadata));
+                    read.machines = machines.collect();
+                }
+                // Without its Machines, a Cluster must be neither bound nor released.
+                Known::NotServed(why) | Known::Unknown(_, why) => read.targets = Targets::Unknown(why),
+            }
+        }
         Some(read)
     }
 
@@ -224,6 +240,36 @@ pub fn kind_of(binding: &DeorbitBinding) -> GroupVersionKindKey {
     (binding.spec.target_ref.api_version.clone(), binding.spec.target_ref.kind.clone())
 }
 
+/// `apiVersion` and kind of the Machines that a binding adds its hook to.
+#[must_use]
+pub fn machines_of(binding: &DeorbitBinding) -> Option<GroupVersionKindKey> {
+    let api_version = &binding.spec.target_ref.api_version;
+    let hooks = binding.spec.machine_hook == MachineHook::PreTerminate;
+    (hooks && group_of(api_version) == names::CLUSTER_API_GROUP)
+        .then(|| (api_version.clone(), "Machine".to_owned()))
+}
+
+/// A Machine for the plan; None for one without a Cluster, which Cluster API does not have.
+fn machine(resource: &ApiResource, metadata: &ObjectMeta) -> Option<Machine> {
+    let hook = metadata.annotations.as_ref().and_then(|all| all.get(names::MACHINE_HOOK_ANNOTATION));
+    Some(Machine {
+        object: object_id(resource, metadata)?,
+        cluster: metadata.labels.as_ref()?.get(names::CLUSTER_NAME_LABEL)?.clone(),
+        terminating: metadata.deletion_timestamp.is_some(),
+        hook: hook.cloned(),
+    })
+}
+
+fn object_id(resource: &ApiResource, metadata: &ObjectMeta) -> Option<ObjectId> {
+    Some(ObjectId {
+        api_version: lasting(&resource.api_version),
+        kind: lasting(&resource.kind),
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone()?,
+        uid: metadata.uid.clone()?,
+    })
+}
+
 /// The parts of a binding that decide how an object relates to it.
 struct Seen<'a> {
     binding: &'a DeorbitBinding,
@@ -253,13 +299,7 @@ impl Seen<'_> {
         let protections = &self.binding.spec.protection_annotations;
         let protecting = annotations.iter().filter(|(key, _)| protections.contains(key));
         Some(Target {
-            object: ObjectId {
-                api_version: lasting(&self.resource.api_version),
-                kind: lasting(&self.resource.kind),
-                namespace: metadata.namespace.clone(),
-                name: metadata.name.clone()?,
-                uid: metadata.uid.clone()?,
-            },
+            object: object_id(self.resource, metadata)?,
             resource_version: metadata.resource_version.clone()?,
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
             bound_by,

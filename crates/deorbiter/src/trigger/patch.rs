@@ -54,15 +54,27 @@ pub fn off(metadata: &ObjectMeta, finalizer: &str, marks: &[(&str, &str)]) -> Ve
         steps.push(json!({ "op": "test", "path": path, "value": finalizer }));
         steps.push(json!({ "op": "remove", "path": path }));
     }
-    let annotations = metadata.annotations.as_ref();
     for (key, value) in marks {
-        if annotations.and_then(|all| all.get(*key)).is_none_or(|old| old != value) {
-            continue;
-        }
-        steps.push(json!({ "op": "test", "path": annotation(key), "value": value }));
-        steps.push(json!({ "op": "remove", "path": annotation(key) }));
+        steps.extend(without_annotation(metadata, key, value));
     }
     of_object(metadata, steps)
+}
+
+fn without_annotation(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<Value> {
+    let found = metadata.annotations.as_ref().and_then(|all| all.get(key));
+    if found.is_none_or(|old| old != value) {
+        return Vec::new();
+    }
+    vec![
+        json!({ "op": "test", "path": annotation(key), "value": value }),
+        json!({ "op": "remove", "path": annotation(key) }),
+    ]
+}
+
+/// Removes one annotation with this value. Empty where it does not exist.
+#[must_use]
+pub fn remove_annotation(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<Value> {
+    of_object(metadata, without_annotation(metadata, key, value))
 }
 
 /// The object may have been recreated under the same name.
@@ -125,6 +137,16 @@ mod tests {
                 { "op": "remove", "path": "/metadata/annotations/d~1b" },
             ])
         );
-        assert!(off(&metadata(&["a"], &[("d/b", "other")]), "f", &[("d/b", "me")]).is_empty());
+        let other = metadata(&["a"], &[("d/b", "other")]);
+        assert!(off(&other, "f", &[("d/b", "me")]).is_empty());
+        assert!(remove_annotation(&other, "d/b", "me").is_empty());
+        assert_eq!(
+            Value::from(remove_annotation(&other, "d/b", "other")),
+            json!([
+                { "op": "test", "path": "/metadata/uid", "value": "u" },
+                { "op": "test", "path": "/metadata/annotations/d~1b", "value": "other" },
+                { "op": "remove", "path": "/metadata/annotations/d~1b" },
+            ])
+        );
     }
 }

@@ -6,9 +6,12 @@
 //!                                         Deorbit done: finalizer off
 //! ```
 //!
+//! A Machine of a Cluster with the finalizer has a hook as well: see [`machines`].
+//!
 //! An object belongs to one binding: the one in its annotation, else the oldest that selects it. Finalizers of other programs are never
 //! touched, and neither is a finalizer of this name without the annotation on an object that no binding selects.
 
+pub mod machines;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -58,11 +61,13 @@ pub fn plan(snapshot: &Snapshot) -> Decision {
             deorbits: &snapshot.deorbits,
             plan: &mut decision.plan,
             standing: Standing::default(),
+            hooked: machines::hooked(binding),
         };
         reconcile.binding(&owners);
         let standing = reconcile.standing;
         decision.standings.insert(binding.name.clone(), standing);
     }
+    machines::plan(&snapshot.bindings, &owners, &mut decision.plan);
     decision
 }
 
@@ -118,6 +123,8 @@ struct Planner<'a> {
     deorbits: &'a [Deorbit],
     plan: &'a mut Plan<Action>,
     standing: Standing,
+    /// Machines with the hook of the binding.
+    hooked: usize,
 }
 
 impl Planner<'_> {
@@ -160,11 +167,12 @@ impl Planner<'_> {
         self.conflicts(&others);
         if binding.terminating {
             self.standing.readiness = Readiness::Terminating;
-            if binding.guarded && self.standing.bound == 0 {
+            if binding.guarded && self.standing.bound == 0 && self.hooked == 0 {
                 let action = Action::ReleaseBinding {
                     binding: binding.name.clone(),
                     uid: binding.uid.clone(),
                     finalizer: binding.finalizer.clone(),
+                    machines: binding.hooks,
                 };
                 self.plan.step(action, Reason::NothingBound);
             }

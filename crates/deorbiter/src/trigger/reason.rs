@@ -53,6 +53,21 @@ pub enum Reason {
         /// The object.
         target: String,
     },
+    /// The Machine's Cluster has the finalizer.
+    ClusterBound {
+        /// namespace/name of the Cluster.
+        cluster: String,
+    },
+    /// The Machine's Cluster does not have the finalizer.
+    ClusterReleased {
+        /// namespace/name of the Cluster.
+        cluster: String,
+    },
+    /// The Machine is deleted without its Cluster.
+    MachineDeleted {
+        /// namespace/name of the Cluster.
+        cluster: String,
+    },
     /// An annotation protects the object.
     Protected {
         /// The annotation.
@@ -100,6 +115,13 @@ impl fmt::Display for Reason {
                 "Deorbit {deorbit} completed with debris: its status.debris lists what is left in OpenStack"
             ),
             Reason::TargetNotDeleted { target } => write!(f, "{target} is not being deleted"),
+            Reason::ClusterBound { cluster } => {
+                write!(f, "when Cluster {cluster} is deleted, it stays until the Deorbit is done")
+            }
+            Reason::ClusterReleased { cluster } => write!(f, "Cluster {cluster} waits for no Deorbit"),
+            Reason::MachineDeleted { cluster } => {
+                write!(f, "it is being deleted, and Cluster {cluster} is not")
+            }
             Reason::Protected { annotation } => write!(
                 f,
                 "annotation {annotation} protects it: it is not deorbited and not released; remove the annotation to release it"
@@ -134,6 +156,9 @@ impl plan::Reason for Reason {
             Reason::DeorbitCompleted { .. } => "DeorbitCompleted",
             Reason::DebrisLeft { .. } => "DebrisLeft",
             Reason::TargetNotDeleted { .. } => "TargetNotDeleted",
+            Reason::ClusterBound { .. } => "ClusterBound",
+            Reason::ClusterReleased { .. } => "ClusterReleased",
+            Reason::MachineDeleted { .. } => "MachineDeleted",
             Reason::Protected { .. } => "Protected",
             Reason::DeorbitFailed { .. } => "DeorbitFailed",
             Reason::DeorbitNotCreated { .. } => "DeorbitNotCreated",

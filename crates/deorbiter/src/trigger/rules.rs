@@ -1,13 +1,16 @@
 //! The rules of a binding, read from its spec: every error is found here, before an object is bound.
 
 use common::api::deorbit::{DeorbitSpec, OrphanPolicy};
-use common::api::deorbit_binding::{DeorbitBindingSpec, DeorbitTemplate, LabelSelector, PhaseRule};
+use common::api::deorbit_binding::{
+    DeorbitBindingSpec, DeorbitTemplate, LabelSelector, MachineHook, PhaseRule,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::core::Selector;
 use serde_json::{Map, Value};
 
 use super::snapshot::{PhaseIs, Rules};
 use super::template::Template;
+use crate::names::CLUSTER_API_GROUP;
 
 /// The selectors of a binding, for the objects of its kind.
 #[derive(Clone, Debug)]
@@ -26,6 +29,14 @@ pub fn rules(spec: &DeorbitBindingSpec, namespaced: Option<bool>) -> Result<Rule
     let kind = &spec.target_ref.kind;
     if namespaced == Some(false) && spec.target_ref.namespace_selector.is_some() {
         return Err(format!("targetRef.namespaceSelector: {kind} has no namespaces; leave it out"));
+    }
+    let group = spec.target_ref.api_version.split_once('/').map(|(group, _)| group);
+    if spec.machine_hook != MachineHook::None
+        && (group, kind.as_str()) != (Some(CLUSTER_API_GROUP), "Cluster")
+    {
+        return Err(format!(
+            "machineHook: {kind} has no Machines; it is for the kind Cluster of {CLUSTER_API_GROUP}"
+        ));
     }
     let template = template(&spec.template)?;
     if namespaced == Some(false) && !template.names_namespace() {
@@ -170,6 +181,7 @@ mod tests {
                 true,
                 "finalizerWhenPhase.path",
             ),
+            (json!({ "machineHook": "PreTerminate" }), true, "machineHook: Kluster has no Machines"),
             (json!({}), false, "template.namespace: Kluster has no namespaces"),
             (
                 template(json!({ "kubeconfig": { "secretRef": { "name": "{.x" } } })),

@@ -43,6 +43,10 @@ pub struct Binding {
     pub kind: (String, String),
     /// The objects of its kind.
     pub targets: Targets,
+    /// Its `machineHook` is PreTerminate.
+    pub hooks: bool,
+    /// In this case all Machines of Cluster API.
+    pub machines: Vec<Machine>,
     /// The counts in its status.
     pub counted: Counted,
 }
@@ -122,6 +126,19 @@ pub struct Target {
     pub body: Option<Value>,
     /// The API server's refusal of a Deorbit for this version of it and this generation of the binding.
     pub refused: Option<Refused>,
+}
+
+/// A Machine of Cluster API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The Machine's API version, kind, namespace, name and UID.
+    pub object: ObjectId,
+    /// Name of its Cluster, which is in the same namespace.
+    pub cluster: String,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// The binding in the annotation of our hook.
+    pub hook: Option<String>,
 }
 
 /// The API server refused a Deorbit.

@@ -18,6 +18,10 @@ pub struct RouteGCStatus {
     /// `WideAddressPair` are True while you should act on them.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+    /// ID of the router. If the spec does not contain it, this is the ID that was found first: another router is a refusal until
+    /// the RouteGC is created again.
+    #[serde(rename = "routerID", skip_serializing_if = "Option::is_none")]
+    pub router_id: Option<String>,
     /// The number of routes of each class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,

@@ -83,6 +83,7 @@ macro_rules! calls {
 const EVERY: &[User] = &User::ALL;
 const ENFORCE: &[User] = &[User::RoutegcEnforce, User::DeorbiterDelete];
 const DEORBITER: &[User] = &[User::DeorbiterReport, User::DeorbiterDelete];
+const ROUTEGC: &[User] = &[User::RoutegcAudit, User::RoutegcEnforce];
 const NONE: &[User] = &[];
 const DELETE: &[User] = &[User::DeorbiterDelete];
 
@@ -91,8 +92,8 @@ calls! {
     Extensions = Network GET "/extensions": EVERY;
     /// One router.
     Router = Network GET "/routers/{id}": EVERY;
-    /// All routers of the project.
-    Routers = Network GET "/routers": NONE;
+    /// All routers of the project, or those of a name.
+    Routers = Network GET "/routers": ROUTEGC;
     /// Remove routes of a router, the others stay.
     RemoveExtraroutes = Network PUT "/routers/{id}/remove_extraroutes": ENFORCE;
     /// Add routes to a router, the others stay.

@@ -8,6 +8,7 @@ use super::clouds_yaml::{self, Texts, filled};
 use super::credentials::ConfigError;
 use super::credentials::{Credentials, Fields};
 use super::endpoint_override::Settings;
+use super::kubernikus;
 
 /// The name under which the variables of the environment are a cloud.
 const ENVIRONMENT: &str = "envvars";
@@ -31,8 +32,8 @@ impl Credentials {
 
     /// From a Secret as Cluster API's provider has it: key `clouds.yaml`, where `cloud` names the cloud (empty for the only
     /// one, or `openstack`), and key `cacert` with the authorities in PEM; keys `secure.yaml` and `clouds-public.yaml` as the
-    /// files of these names. Or key `cloud.conf`, which is one cloud, whatever
-    /// `cloud` says. `region` goes before the region that is written there.
+    /// files of these names. Or key `cloud.conf`, or the keys of a Kluster of Kubernikus (`openstack-auth-url`, ...): both are one
+    /// cloud, whatever `cloud` says. `region` goes before the region that is written there.
     ///
     /// # Errors
     /// As [`Credentials::from_clouds_yaml`]; also when the text names a file: a Secret's owner may not choose what we read.
@@ -59,10 +60,17 @@ impl Credentials {
         if let Some(conf) = text("cloud.conf")? {
             return Ok(cloud_conf::parse(conf, region, authorities, &read)?.credentials);
         }
+        if data.contains_key(kubernikus::AUTH_URL) {
+            return kubernikus::parse(&text, region, authorities);
+        }
         let keys: Vec<&str> = data.keys().map(String::as_str).collect();
         Err(ConfigError::new(
             "Secret",
-            format!("has neither key clouds.yaml nor cloud.conf; its keys are {}", keys.join(", ")),
+            format!(
+                "has no key clouds.yaml, cloud.conf or {}; its keys are {}",
+                kubernikus::AUTH_URL,
+                keys.join(", ")
+            ),
         ))
     }
 

@@ -4,12 +4,8 @@ use common::api::deorbit_binding::PROTECT_ANNOTATION;
 use serde_json::Value;
 
 use super::super::snapshot::{ObjectId, lasting};
-use crate::names;
+use crate::names::{self, INFRASTRUCTURE_GROUP};
 
-/// API group of Clusters.
-pub const GROUP: &str = "cluster.x-k8s.io";
-/// API group of infrastructure providers.
-pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// The kind of the OpenStack provider.
 pub const OPENSTACK: &str = "OpenStackCluster";
 

@@ -90,8 +90,9 @@ pub fn waiting(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::super::snapshot::ObjectId;
-    use super::super::cluster::{INFRASTRUCTURE_GROUP, Infrastructure, OPENSTACK};
+    use super::super::cluster::{Infrastructure, OPENSTACK};
     use super::*;
+    use crate::names::INFRASTRUCTURE_GROUP;
 
     fn cluster() -> Cluster {
         Cluster {

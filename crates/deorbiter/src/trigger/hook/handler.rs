@@ -11,7 +11,7 @@ use super::super::error::Error;
 use super::super::observe::read_deorbit;
 use super::super::snapshot::Deorbit;
 use super::super::template::{Filled, Template};
-use super::cluster::{self, Cluster, GROUP, Infrastructure, OPENSTACK};
+use super::cluster::{self, Cluster, Infrastructure, OPENSTACK};
 use super::decision::{Decision, decide, waiting};
 use super::metrics::Metrics;
 use super::protocol::{API_VERSION, Named, Request, Response};
@@ -124,12 +124,12 @@ impl Handler {
             return Err(refused());
         }
         let kind = match named.api_version.split_once('/') {
-            Some((GROUP, version)) if is_name(version) => {
-                let kind = GroupVersionKind::gvk(GROUP, version, "Cluster");
+            Some((names::CLUSTER_API_GROUP, version)) if is_name(version) => {
+                let kind = GroupVersionKind::gvk(names::CLUSTER_API_GROUP, version, "Cluster");
                 ApiResource::from_gvk_with_plural(&kind, "clusters")
             }
             // Since 1.11, Cluster API converts the Cluster, which leaves it without its type.
-            None if named.api_version.is_empty() => self.served(GROUP, "Cluster").await?,
+            None if named.api_version.is_empty() => self.served(names::CLUSTER_API_GROUP, "Cluster").await?,
             _ => return Err(refused()),
         };
         let api: Api<DynamicObject> =
@@ -168,15 +168,11 @@ impl Handler {
             None => Value::Null,
         };
         let identity = infrastructure.pointer("/spec/identityRef").cloned().unwrap_or_default();
-        if identity.get("type").and_then(Value::as_str) == Some("ClusterIdentity") {
-            let why = "the OpenStackCluster's identityRef is of type ClusterIdentity, which deorbiter does not read: name a Secret of the namespace in --hook-template";
-            return Err(Trouble::Refused(why.to_owned()));
-        }
         if let Some(fields) = object.as_object_mut() {
             fields.insert("infrastructure".to_owned(), infrastructure);
         }
         let mut filled = self.template.fill(&object).map_err(|why| cannot_be_made(cluster, why))?;
-        with_region(&mut filled, &identity);
+        with_identity(&mut filled, &identity);
         let mut labels = filled.labels;
         labels.insert(names::TARGET_UID_LABEL.to_owned(), cluster.object.uid.clone());
         labels.insert(names::TRIGGER_LABEL.to_owned(), "cluster-api".to_owned());
@@ -227,14 +223,19 @@ fn cannot_be_made(cluster: &Cluster, why: impl std::fmt::Display) -> Trouble {
     Trouble::Refused(format!("the Deorbit of {} cannot be made: {why}", cluster.object))
 }
 
-/// The region of a login is copied: in another region each ID would seem to be gone.
-fn with_region(filled: &mut Filled, identity: &Value) {
-    let region = identity.get("region").and_then(Value::as_str).filter(|region| !region.is_empty());
+/// Region and type of a login are copied, where the template names the OpenStackCluster's own and leaves them open: in another region
+/// each ID would seem to be gone, and a ClusterIdentity is no Secret.
+fn with_identity(filled: &mut Filled, identity: &Value) {
     let login = filled.spec.get_mut("openstack").and_then(|openstack| openstack.get_mut("identityRef"));
-    if let (Some(region), Some(login)) = (region, login.and_then(Value::as_object_mut))
-        && login.get("name") == identity.get("name")
-    {
-        login.entry("region").or_insert_with(|| region.into());
+    let Some(login) = login.and_then(Value::as_object_mut) else { return };
+    if login.get("name") != identity.get("name") {
+        return;
+    }
+    for field in ["region", "type"] {
+        let text = identity.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+        if let Some(text) = text {
+            login.entry(field).or_insert_with(|| text.into());
+        }
     }
 }
 
@@ -243,21 +244,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_region_of_the_identity_is_copied_and_replaces_none() {
-        let filled = |login: Value| Filled {
-            namespace: None,
-            labels: Default::default(),
-            annotations: Default::default(),
-            spec: json!({ "openstack": { "identityRef": login } }).as_object().unwrap().clone(),
+    fn region_and_type_of_the_identity_are_copied_and_replace_none() {
+        let identity = json!({ "name": "a", "region": "north", "type": "ClusterIdentity" });
+        let copied = |login: Value| {
+            let mut filled = Filled {
+                namespace: None,
+                labels: Default::default(),
+                annotations: Default::default(),
+                spec: json!({ "openstack": { "identityRef": login } }).as_object().unwrap().clone(),
+            };
+            with_identity(&mut filled, &identity);
+            let login = &filled.spec["openstack"]["identityRef"];
+            (login["region"].clone(), login["type"].clone())
         };
-        let identity = json!({ "name": "a", "region": "north" });
-        let region = |login: Value| {
-            let mut filled = filled(login);
-            with_region(&mut filled, &identity);
-            filled.spec["openstack"]["identityRef"]["region"].clone()
-        };
-        assert_eq!(region(json!({ "name": "a" })), "north");
-        assert_eq!(region(json!({ "name": "a", "region": "south" })), "south");
-        assert_eq!(region(json!({ "name": "another" })), Value::Null);
+        assert_eq!(copied(json!({ "name": "a" })), ("north".into(), "ClusterIdentity".into()));
+        let own = json!({ "name": "a", "region": "south", "type": "Secret" });
+        assert_eq!(copied(own), ("south".into(), "Secret".into()));
+        assert_eq!(copied(json!({ "name": "another" })), (Value::Null, Value::Null));
     }
 }

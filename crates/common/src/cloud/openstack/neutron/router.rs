@@ -76,6 +76,23 @@ impl Cloud {
         self.list(ApiRequest::all(Call::Routers, &query), "routers").await
     }
 
+    /// `GET /v2.0/routers?name=` (role `reader`): the project's routers of exactly this name, which several may have.
+    ///
+    /// # Errors
+    /// When `name` is empty; those of every list.
+    pub async fn routers_named(&self, name: &str) -> Result<Vec<Router>, Error> {
+        // An empty filter is none: it would bring all routers of the project.
+        if name.is_empty() {
+            return Err(Error::setup("network GET /routers", "name is empty"));
+        }
+        let project = self.project_id().await?;
+        let query = [("name", name), ("project_id", project.as_str()), LIMIT];
+        let mut routers: Vec<Router> = self.list(ApiRequest::all(Call::Routers, &query), "routers").await?;
+        // Some databases of Neutron compare names without case.
+        routers.retain(|router| router.name == name && router.project_id == project);
+        Ok(routers)
+    }
+
     /// `PUT /v2.0/routers/{id}/remove_extraroutes` (role `member`; extension `extraroute-atomic`): removes these pairs of
     /// destination and next hop and leaves all others. Missing pairs are accepted, so read the response, which is
     /// the router as it is now. With `revision`, another one by now is [`Error::is_precondition_failed`]; it is compared only

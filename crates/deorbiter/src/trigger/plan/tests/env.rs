@@ -10,7 +10,7 @@ use crate::names;
 use crate::trigger::action::Action;
 use crate::trigger::plan::{Decision, needs_body, plan};
 use crate::trigger::snapshot::{
-    Binding, Counted, Deorbit, End, ObjectId, PhaseIs, Rules, Snapshot, Target, Targets,
+    Binding, Counted, Deorbit, End, Machine, ObjectId, PhaseIs, Rules, Snapshot, Target, Targets,
 };
 use crate::trigger::template::Template;
 
@@ -39,6 +39,8 @@ pub struct Bound {
     pub label: String,
     pub when: Option<&'static str>,
     pub finalizer_when: Option<&'static str>,
+    /// It adds the hook to the Machines.
+    pub hooks: bool,
     pub rules: Result<(), String>,
 }
 
@@ -47,6 +49,8 @@ pub struct TestEnv {
     pub objects: BTreeMap<String, Object>,
     pub bindings: BTreeMap<String, Bound>,
     pub deorbits: Vec<Deorbit>,
+    /// By name. A Machine that is being deleted is gone as soon as it has no hook.
+    pub machines: BTreeMap<String, Machine>,
     /// Every Deorbit that was ever created: UID of its object, and how it ended.
     pub ended: BTreeMap<String, End>,
     pub uids: u64,
@@ -71,6 +75,7 @@ impl TestEnv {
             label: label.into(),
             when: None,
             finalizer_when: None,
+            hooks: false,
             rules: Ok(()),
         };
         self.bindings.entry(name.into()).or_insert(bound)
@@ -89,6 +94,31 @@ impl TestEnv {
             phase: "Running".into(),
         };
         self.objects.entry(name.into()).or_insert(object)
+    }
+
+    pub fn machine(&mut self, name: &str, cluster: &str) {
+        let uid = self.uid();
+        let object = ObjectId {
+            api_version: "cluster.x-k8s.io/v1beta1",
+            kind: "Machine",
+            namespace: Some("team".into()),
+            name: name.into(),
+            uid,
+        };
+        let machine = Machine { object, cluster: cluster.into(), terminating: false, hook: None };
+        self.machines.entry(name.into()).or_insert(machine);
+    }
+
+    pub fn delete_machine(&mut self, name: &str) {
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.terminating = true;
+        }
+        self.collect();
+    }
+
+    /// Whether the object of this name has the finalizer.
+    fn is_bound(&self, name: &str) -> bool {
+        self.objects.get(name).is_some_and(|object| object.finalizers.iter().any(|one| one == OURS))
     }
 
     pub fn edit(&mut self, name: &str, edit: impl FnOnce(&mut Object)) {
@@ -111,6 +141,7 @@ impl TestEnv {
             self.last_gone.extend(self.objects.remove(&name));
         }
         self.bindings.retain(|_, binding| !binding.terminating || binding.guarded);
+        self.machines.retain(|_, machine| !machine.terminating || machine.hook.is_some());
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -139,6 +170,8 @@ impl TestEnv {
             rules: bound.rules.clone().map(|()| rules),
             kind: ("kubernikus.sap.cc".into(), "Kluster".into()),
             targets: Targets::Whole(Vec::new()),
+            hooks: bound.hooks,
+            machines: if bound.hooks { self.machines.values().cloned().collect() } else { Vec::new() },
             counted: Counted::default(),
         };
         let targets = self
@@ -210,6 +243,8 @@ impl TestEnv {
                         && object.finalizers.iter().any(|one| one == OURS)
                 };
                 assert!(!self.objects.values().any(held), "{binding} leaves objects behind");
+                let hooked = |machine: &Machine| machine.hook.as_ref() == Some(binding);
+                assert!(!self.machines.values().any(hooked), "{binding} leaves Machines behind");
                 self.bindings.get_mut(binding).unwrap().guarded = false;
             }
             Action::Bind { target, binding, finalizer } => self.edit(&target.name, |object| {
@@ -224,6 +259,18 @@ impl TestEnv {
                 object.annotations.remove(names::BOUND_BY_ANNOTATION);
                 object.annotations.remove(names::DEORBIT_UID_ANNOTATION);
             }),
+            Action::HookMachine { machine, binding } => {
+                assert!(self.is_bound(&self.machines[&machine.name].cluster), "nothing would remove it");
+                self.machines.get_mut(&machine.name).unwrap().hook = Some(binding.clone());
+            }
+            Action::UnhookMachine { machine, cluster, .. } => {
+                let machine = self.machines.get_mut(&machine.name).unwrap();
+                machine.hook = None;
+                let waits = self.objects.get(cluster).is_some_and(|object| {
+                    object.terminating && object.annotations.contains_key(names::BOUND_BY_ANNOTATION)
+                });
+                assert!(!(waits && self.is_bound(cluster)), "{cluster} loses a server");
+            }
             Action::RecordDeorbit { target, uid, .. } => {
                 self.edit(&target.name, |object| {
                     object.annotations.insert(names::DEORBIT_UID_ANNOTATION.into(), uid.clone());

@@ -24,6 +24,10 @@ enum Event {
     TakeOff(u8),
     /// deorbiter stops between the creation of a Deorbit and the record of its UID.
     StopsAfterCreation(bool),
+    /// Cluster API creates a Machine of an object.
+    Machine(u8),
+    /// It deletes a Machine: alone, or because its Cluster is deleted.
+    DeleteMachine(u8),
     /// A user creates a Deorbit with the label of an object, and it ends.
     Forged(u8),
     /// deorbiter is stopped after so many steps of its reconciliation.
@@ -49,6 +53,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::ForgetDeorbits),
         1 => any::<bool>().prop_map(Event::StopsAfterCreation),
         1 => (0..4_u8).prop_map(Event::Forged),
+        2 => (0..8_u8).prop_map(Event::Machine),
+        2 => (0..8_u8).prop_map(Event::DeleteMachine),
         8 => (0..6_usize).prop_map(Event::Planner),
     ]
 }
@@ -93,6 +99,7 @@ fn happen(event: &Event, env: &mut TestEnv) {
         }
         Event::Binding(n) => {
             let one = env.binding(&binding(n), "l");
+            one.hooks = true;
             if *n == 1 {
                 one.when = Some("Terminating");
             }
@@ -112,6 +119,9 @@ fn happen(event: &Event, env: &mut TestEnv) {
         Event::ForgetDeorbits => env.deorbits.retain(|one| one.end != Some(End::Failed)),
         Event::StopsAfterCreation(on) => env.stops_after_creation = *on,
         Event::Forged(n) => env.forge(&object(n)),
+        // Two Machines for each object.
+        Event::Machine(n) => env.machine(&format!("machine-{n}"), &object(&(n % 4))),
+        Event::DeleteMachine(n) => env.delete_machine(&format!("machine-{n}")),
         Event::Planner(limit) => checked_reconcile(env, *limit),
     }
 }
@@ -183,6 +193,14 @@ proptest! {
         prop_assert!(env.plan().plan.is_empty(), "{}", env.plan().plan);
         let alive: Vec<&str> = env.bindings.values().filter(|one| !one.terminating).map(|one| one.name.as_str()).collect();
         prop_assert!(env.bindings.len() == alive.len(), "a removed binding hangs");
+        for machine in env.machines.values() {
+            let cluster = env.objects.get(&machine.cluster);
+            let bound = cluster.is_some_and(|object| {
+                object.finalizers.iter().any(|one| one == OURS)
+                    && object.annotations.contains_key(names::BOUND_BY_ANNOTATION)
+            });
+            prop_assert_eq!(machine.hook.is_some(), bound, "{:?}", machine);
+        }
         for object in env.objects.values() {
             let ours = object.finalizers.iter().any(|one| one == OURS);
             let selected = object.labels.contains_key("l");

@@ -85,6 +85,87 @@ fn a_deorbit_whose_uid_was_not_recorded_is_the_object_s_own_if_it_has_the_templa
     assert_eq!(env.objects["prod"].annotations[names::DEORBIT_UID_ANNOTATION], env.deorbits[0].uid);
 }
 
+/// One binding with hooks, one bound object with two Machines, and a Machine of another Cluster.
+fn hooked() -> TestEnv {
+    let mut env = TestEnv::default();
+    env.binding("b", "l").hooks = true;
+    env.object("prod", "l");
+    for (name, cluster) in [("m1", "prod"), ("m2", "prod"), ("foreign", "dev")] {
+        env.machine(name, cluster);
+    }
+    env.settle();
+    env
+}
+
+fn hooks(env: &TestEnv) -> Vec<&str> {
+    env.machines.iter().filter(|(_, machine)| machine.hook.is_some()).map(|(name, _)| name.as_str()).collect()
+}
+
+#[test]
+fn the_machines_of_a_cluster_wait_until_its_deorbit_is_done() {
+    let mut env = hooked();
+    assert_eq!(hooks(&env), ["m1", "m2"], "not the Machine of a Cluster that is not selected");
+    env.edit("prod", |object| object.terminating = true);
+    env.delete_machine("m1");
+    env.delete_machine("m2");
+    env.settle();
+    assert_eq!(hooks(&env), ["m1", "m2"]);
+    env.end_deorbits(End::Failed);
+    env.settle();
+    assert_eq!(hooks(&env), ["m1", "m2"], "a failure keeps the cluster");
+    env.deorbits.clear();
+    env.settle();
+    env.end_deorbits(End::Complete);
+    assert_eq!(steps(&env), [("Release", "DeorbitCompleted")]);
+    env.reconcile(1);
+    assert_eq!(steps(&env), [("UnhookMachine", "ClusterReleased"); 2]);
+    env.settle();
+    assert_eq!(env.machines.keys().collect::<Vec<_>>(), ["foreign"]);
+}
+
+#[test]
+fn a_machine_that_is_deleted_without_its_cluster_does_not_wait() {
+    let mut env = hooked();
+    env.delete_machine("m1");
+    assert_eq!(steps(&env), [("UnhookMachine", "MachineDeleted")]);
+    env.settle();
+    assert!(!env.machines.contains_key("m1"));
+    env.machine("m3", "prod");
+    assert_eq!(steps(&env), [("HookMachine", "ClusterBound")]);
+}
+
+#[test]
+fn a_deleted_binding_leaves_no_hook() {
+    let mut env = hooked();
+    env.bindings.get_mut("b").unwrap().terminating = true;
+    env.settle();
+    assert!(env.bindings.is_empty() && hooks(&env).is_empty());
+    assert_eq!(env.objects["prod"].finalizers, [OTHERS]);
+}
+
+#[test]
+fn the_hook_of_another_binding_is_taken_over_with_the_cluster() {
+    let mut env = hooked();
+    env.machines.get_mut("m1").unwrap().hook = Some("earlier".into());
+    assert_eq!(steps(&env), [("HookMachine", "ClusterBound")]);
+    env.settle();
+    assert_eq!(env.machines["m1"].hook.as_deref(), Some("b"));
+    env.machines.get_mut("foreign").unwrap().hook = Some("earlier".into());
+    assert_eq!(steps(&env), [("UnhookMachine", "ClusterReleased")], "no binding would remove it");
+}
+
+#[test]
+fn no_hook_is_removed_while_the_clusters_of_a_binding_are_unknown() {
+    let mut env = hooked();
+    env.machines.get_mut("foreign").unwrap().hook = Some("b".into());
+    let mut snapshot = env.snapshot();
+    let mut unknown = snapshot.bindings[0].clone();
+    unknown.name = "a".into();
+    unknown.targets = Targets::Unknown("no right".into());
+    snapshot.bindings.push(unknown);
+    assert!(plan(&snapshot).plan.steps.is_empty());
+}
+
 #[test]
 fn debris_releases_the_object_with_a_warning_and_a_failure_keeps_it() {
     let mut env = bound();
