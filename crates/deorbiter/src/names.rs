@@ -69,8 +69,6 @@ pub const INGRESS_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/floatingip"
 pub const INGRESS_KEEP_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
 /// Namespace of the Leases of the cloud controller manager and of the CSI driver.
 pub const LEASES: &str = "kube-system";
-/// Scheme of the `providerID` of a Node that is a server of OpenStack: `openstack:///ID` or `openstack://REGION/ID`.
-pub const PROVIDER_ID: &str = "openstack://";
 /// Namespace whose UID identifies a cluster.
 pub const CLUSTER_IDENTITY: &str = "kube-system";
 

@@ -2,6 +2,7 @@
 
 use common::api::routegc::NodesFrom;
 use common::cache::{Builder, Cache, Change};
+use common::cloud::openstack::ProviderId;
 use common::cluster::error_chain;
 use common::metrics::Metrics;
 use common::routes::NodeSource;
@@ -119,19 +120,14 @@ async fn list(client: Client) -> Result<Vec<Seen>, String> {
 fn seen(node: Node) -> Seen {
     let addresses = node.status.addresses.unwrap_or_default();
     let internal = addresses.iter().filter(|one| one.kind == "InternalIP");
+    let id = node.spec.provider_id.as_deref();
     let nets = node.spec.pod_cidrs.unwrap_or_default();
     Seen {
         name: node.metadata.name.unwrap_or_default(),
         addresses: internal.filter_map(|one| one.address.parse().ok()).collect(),
         pod_cidrs: nets.iter().chain(&node.spec.pod_cidr).filter_map(|net| net.parse().ok()).collect(),
-        server: node.spec.provider_id.as_deref().and_then(server),
+        server: id.and_then(ProviderId::parse).map(|id| id.server.to_owned()),
     }
-}
-
-/// `openstack:///<id>` and `openstack://<region>/<id>`.
-fn server(provider_id: &str) -> Option<String> {
-    let rest = provider_id.strip_prefix("openstack://")?;
-    rest.rsplit('/').next().filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -150,7 +146,5 @@ mod tests {
         let seen = seen(node);
         assert_eq!((seen.addresses.len(), seen.server.as_deref()), (1, Some("abc")));
         assert!(seen.pod_cidrs.contains(&"fd00::/64".parse().unwrap()));
-        assert_eq!(server("openstack:///abc").as_deref(), Some("abc"));
-        assert_eq!(server("hcloud://1"), None);
     }
 }

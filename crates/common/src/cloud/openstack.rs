@@ -52,7 +52,7 @@ pub use error::Error;
 pub use neutron::{
     AddressPair, FixedIp, FloatingIp, Gateway, Network, Port, Route, Router, SecurityGroup, Subnet,
 };
-pub use nova::{Address, Server};
+pub use nova::{Address, ProviderId, Server};
 pub use octavia::LoadBalancer;
 pub use request::is_id;
 pub use rights::{Call, Right, User};

@@ -4,7 +4,7 @@ mod storage;
 
 use std::collections::BTreeMap;
 
-use common::cloud::openstack::is_id;
+use common::cloud::openstack::ProviderId;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -253,14 +253,12 @@ impl Node {
     /// The fields of the Node that the observed state keeps.
     pub fn kept(self) -> kept::Node {
         let id = self.spec.and_then(|spec| spec.provider_id);
-        let server = id.as_deref().and_then(|id| id.strip_prefix(names::PROVIDER_ID)?.rsplit_once('/'));
+        let server = id.as_deref().and_then(ProviderId::parse);
         let addresses = self.status.and_then(|status| status.addresses).unwrap_or_default();
         let internal = addresses.iter().filter(|one| one.kind == "InternalIP");
         kept::Node {
             name: self.metadata.name,
-            server: server
-                .filter(|(_, id)| is_id(id))
-                .map(|(region, id)| (region.trim_matches('/').to_owned(), id.to_owned())),
+            server: server.map(|id| (id.region.to_owned(), id.server.to_owned())),
             addresses: internal.filter_map(|one| one.address.parse().ok()).collect(),
         }
     }
@@ -287,19 +285,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_names_its_server_with_or_without_a_region() {
-        let node = |id: &str| {
-            let node = json!({"metadata": {"name": "n"}, "spec": {"providerID": id}, "status": {"addresses": [
-                {"type": "InternalIP", "address": "10.0.0.5"}, {"type": "ExternalIP", "address": "203.0.113.5"}]}});
-            serde_json::from_value::<Node>(node).unwrap().kept()
-        };
-        let id = "0d5c9f3e-0000-4000-8000-0000000000c1";
-        let named = |region: &str| Some((region.to_owned(), id.to_owned()));
-        assert_eq!(node(&format!("openstack:///{id}")).server, named(""));
-        assert_eq!(node(&format!("openstack://north/{id}")).server, named("north"));
-        for other in [format!("aws:///{id}"), "openstack:///x?y".to_owned(), String::new()] {
-            assert_eq!(node(&other).server, None, "{other}");
-        }
-        assert_eq!(node("").addresses, ["10.0.0.5".parse::<std::net::IpAddr>().unwrap()]);
+    fn a_node_has_its_server_and_its_internal_addresses() {
+        let node = json!({"metadata": {"name": "n"}, "spec": {"providerID": "openstack://north/abc"}, "status": {"addresses": [
+            {"type": "InternalIP", "address": "10.0.0.5"}, {"type": "ExternalIP", "address": "203.0.113.5"}]}});
+        let node = serde_json::from_value::<Node>(node).unwrap().kept();
+        assert_eq!(node.server, Some(("north".to_owned(), "abc".to_owned())));
+        assert_eq!(node.addresses, ["10.0.0.5".parse::<std::net::IpAddr>().unwrap()]);
     }
 }

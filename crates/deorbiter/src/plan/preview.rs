@@ -36,10 +36,14 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     match (asked, cloud.and_then(|cloud| cloud.routes.as_ref())) {
         (Some(asked), Some(Ok(routes))) => {
             routes::add(&mut book.routes, &routes.all, cluster);
-            let nodes: Vec<_> = book.routes.iter().map(NodeRoute::route).collect();
-            let stale: Vec<_> = routes.stale.iter().filter(|route| !nodes.contains(route)).cloned().collect();
-            if !(nodes.is_empty() && stale.is_empty()) {
-                let act = Act::RemoveRoutes { asked: asked.clone(), recorded: nodes, stale };
+            if run.spec.cluster_survives {
+                for route in book.routes.iter().map(NodeRoute::route) {
+                    let why =
+                        format!("route {route}: the cluster survives and needs the routes to its Nodes");
+                    out.problem((*about).clone(), Reason::Kept { why });
+                }
+            }
+            if let Some(act) = routes::removal(asked, routes, routes::unneeded(run, &mut book.routes)) {
                 out.step(Action { run: Arc::clone(&about), act }, Reason::Requested);
             }
             for DoubtfulRoute { route, why } in &routes.doubtful {

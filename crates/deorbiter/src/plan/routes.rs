@@ -11,7 +11,7 @@ use super::ending::entry;
 use super::outlook::is_over;
 use super::reason::Reason;
 use super::{Act, LATER, Planner, SOON};
-use crate::observe::snapshot::{Cluster, DoubtfulRoute, key};
+use crate::observe::snapshot::{self, Cluster, DoubtfulRoute, Run, key};
 use crate::record::NodeRoute;
 
 /// After a limit is over, the routes get this time: Neutron removes them in one request.
@@ -50,13 +50,12 @@ impl Planner<'_> {
         if let Some(why) = &routes.unread {
             self.find(unknown(asked, why));
         }
-        let (mut recorded, mut checking, mut recreated) = (Vec::new(), false, false);
+        let (mut checking, mut recreated) = (false, false);
         let responds = self.snapshot.cluster.is_ok() && !self.book.over;
-        // A cluster that survives needs the routes to its Nodes.
-        let nodes: &mut [NodeRoute] = if run.spec.cluster_survives { &mut [] } else { &mut self.book.routes };
+        let nodes = unneeded(run, &mut self.book.routes);
         for one in &mut *nodes {
             match (routes.all.contains(&one.route()), one.removed) {
-                (true, None) => recorded.push(one.route()),
+                (true, None) => {}
                 // It was removed, and another client has created it again.
                 (true, Some(_)) => recreated = true,
                 (false, since) => {
@@ -65,18 +64,15 @@ impl Planner<'_> {
                 }
             }
         }
-        let of_no_node = |route: &&Route| nodes.iter().all(|one| one.route() != **route);
-        let stale: Vec<_> = routes.stale.iter().filter(of_no_node).cloned().collect();
+        let removal = removal(asked, routes, nodes);
         if recreated {
             self.find(Reason::RoutesRecreated { router: asked.router_id.clone() });
         }
         if is_late {
             return None;
         }
-        if recorded.is_empty() && stale.is_empty() {
-            return (checking || routes.unread.is_some()).then_some(SOON);
-        }
-        self.step(Act::RemoveRoutes { asked: asked.clone(), recorded, stale }, Reason::Requested);
+        let Some(act) = removal else { return (checking || routes.unread.is_some()).then_some(SOON) };
+        self.step(act, Reason::Requested);
         Some(SOON)
     }
 
@@ -116,6 +112,22 @@ impl Planner<'_> {
 /// The routes of the router are not known, or it is not known which of them are stale.
 pub fn unknown(asked: &Routes, why: &str) -> Reason {
     Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.to_owned() }
+}
+
+/// The recorded routes that the run removes. A cluster that survives needs all routes to its Nodes.
+pub fn unneeded<'a>(run: &Run, recorded: &'a mut [NodeRoute]) -> &'a mut [NodeRoute] {
+    if run.spec.cluster_survives { &mut [] } else { recorded }
+}
+
+/// The step that removes the routes to these Nodes and the stale ones. None: there are none. A route that was removed and recreated is
+/// not removed again.
+pub fn removal(asked: &Routes, observed: &snapshot::Routes, nodes: &[NodeRoute]) -> Option<Act> {
+    let left = nodes.iter().filter(|one| one.removed.is_none()).map(NodeRoute::route);
+    let recorded: Vec<_> = left.filter(|route| observed.all.contains(route)).collect();
+    let of_no_node = |route: &&Route| nodes.iter().all(|one| one.route() != **route);
+    let stale: Vec<_> = observed.stale.iter().filter(of_no_node).cloned().collect();
+    let is_some = !(recorded.is_empty() && stale.is_empty());
+    is_some.then(|| Act::RemoveRoutes { asked: asked.clone(), recorded, stale })
 }
 
 /// Records the routes to the Nodes of the cluster. None is ever removed from the records.

@@ -1,10 +1,12 @@
 mod cases;
+mod discovery;
 mod endings;
 mod env;
 mod ingresses;
 mod laws;
 mod model;
 mod ownership;
+mod preview;
 mod proofs;
 mod refusals;
 mod safety;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Cloud;
 use super::error::Error;
-use super::request::ApiRequest;
+use super::request::{ApiRequest, is_id};
 use super::rights::Call;
 
 /// A server. One in a cell that is down has the status `UNKNOWN` and neither name nor addresses.
@@ -37,6 +37,25 @@ pub struct Address {
     pub version: u8,
 }
 
+/// `spec.providerID` of a Node that is a server of OpenStack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderId<'a> {
+    /// The region; empty unless openstack-cloud-controller-manager is told to write it.
+    pub region: &'a str,
+    /// The ID of the server.
+    pub server: &'a str,
+}
+
+impl<'a> ProviderId<'a> {
+    /// Reads `openstack:///ID` or `openstack://REGION/ID`, the forms of openstack-cloud-controller-manager (its
+    /// `instanceIDFromProviderID`). None: it is empty, another cloud's, or its ID cannot be one ([`is_id`]).
+    #[must_use]
+    pub fn parse(id: &'a str) -> Option<ProviderId<'a>> {
+        let (region, server) = id.strip_prefix("openstack://")?.split_once('/')?;
+        is_id(server).then_some(ProviderId { region, server })
+    }
+}
+
 impl Cloud {
     /// `GET /servers/detail` at microversion 2.69 (role `reader`): all of the project's servers, including those in cells
     /// that are down. Where there are more than Nova's `max_limit` (1000) that live, those of such cells are missing.
@@ -54,5 +73,28 @@ impl Cloud {
     /// As [`Cloud::servers`].
     pub async fn server(&self, id: &str) -> Result<Option<Server>, Error> {
         self.find(&ApiRequest::one(Call::Server, id), "server").await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProviderId;
+
+    #[test]
+    fn a_provider_id_names_a_server_with_or_without_a_region() {
+        let read = |text| ProviderId::parse(text).map(|id| (id.region, id.server));
+        assert_eq!(read("openstack:///abc-1"), Some(("", "abc-1")));
+        assert_eq!(read("openstack://north/abc-1"), Some(("north", "abc-1")));
+        for other in [
+            "",
+            "hcloud://1",
+            "aws:///abc",
+            "openstack://abc",
+            "openstack:///",
+            "openstack:///x?y",
+            "openstack:///a/b",
+        ] {
+            assert_eq!(read(other), None, "{other}");
+        }
     }
 }

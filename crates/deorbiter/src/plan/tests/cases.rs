@@ -8,9 +8,8 @@ use common::plan::Reason as _;
 use serde_json::json;
 
 use super::env::*;
-use crate::names;
-use crate::observe::snapshot::{Block, CloudVolume, Cluster, FloatingIp, Pod, Version};
-use crate::plan::{Act, preview};
+use crate::observe::snapshot::{Block, CloudVolume, Cluster, Pod, Version};
+use crate::plan::Act;
 use crate::settings::Settings;
 
 #[test]
@@ -434,140 +433,6 @@ fn protection_stops_everything() {
         env.step();
     }
     assert!(env.acts.is_empty());
-}
-
-#[test]
-fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
-    let build = |dry: bool| {
-        let mut env = proven(json!({"dryRun": dry}));
-        env.claim("data");
-        env.claim("kept").meta.keep = true;
-        env.snapshot("daily", "data");
-        env.service("web");
-        env.cluster.pods.push(Pod {
-            meta: meta("a", "pod"),
-            claims: vec!["data".into()],
-            unscheduled: false,
-        });
-        env
-    };
-    let mut dry = build(true);
-    let preview = preview::preview(&Settings::default(), &dry.snapshot_now(), dry.now);
-    dry.finish();
-    assert_eq!((dry.run.status.phase, dry.deletes(), dry.did("refuse")), (Phase::Planned, 0, 0));
-    let mut real = build(false);
-    real.finish();
-    let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();
-    assert_eq!(preview.steps.iter().map(ToString::to_string).collect::<Vec<_>>(), deletes);
-    assert_eq!(dry.run.records, real.run.records);
-    let count = |code: &str| preview.problems.iter().filter(|one| one.because.code() == code).count();
-    assert_eq!(count("Kept"), 1, "what is kept is reported");
-    assert_eq!(
-        (count("DeletedWithOwner"), preview.problems.len()),
-        (1, 2),
-        "so is the floating IP: {preview}"
-    );
-}
-
-#[test]
-fn a_preview_lists_what_is_deleted_without_a_step_of_its_own() {
-    let mut env =
-        proven(json!({"discoverByClusterName": true, "orphanPolicy": "Delete", "retainedVolumes": "Delete",
-        "resources": {"routes": {"routerID": "r1", "podCIDRs": ["10.0.0.0/8"]}}}));
-    // A claim that is gone already: its volume is deleted by the policy.
-    env.claim("released");
-    env.cluster.claims.clear();
-    env.cluster.volumes[0].claim = Some("uid-gone".into());
-    let cloud = env.cloud.as_mut().unwrap();
-    let lost = CloudVolume { name: "pvc-x".into(), cluster: Some("prod".into()), ..CloudVolume::default() };
-    cloud.volumes.insert("lost".into(), lost);
-    let mut snapshot = env.snapshot_now();
-    if let Some(Ok(cloud)) = &mut snapshot.cloud {
-        cloud.whole = true;
-        cloud.routes = Some(Err("no such router".into()));
-    }
-    let preview = preview::preview(&Settings::default(), &snapshot, env.now);
-    assert!(preview.steps.is_empty(), "{preview}");
-    let text = preview.to_string();
-    for words in ["vol-released of PersistentVolume", "lost (pvc-x): no object names it", "no such router"] {
-        assert!(text.contains(words), "{words}: {text}");
-    }
-}
-
-#[test]
-fn a_preview_finds_what_drivers_name_after_an_object_without_an_id() {
-    let mut env = proven(json!({"discoverByClusterName": true, "orphanPolicy": "Delete"}));
-    env.claim("data");
-    env.snapshot("young", "data");
-    env.cluster.contents[0].id = None;
-    env.cluster.snapshots[0].meta.keep = true;
-    let name = names::made_for(Kind::Snapshot, "uid-young");
-    let young = env.cloud.as_mut().unwrap().snapshots.get_mut("snap-young").unwrap();
-    (young.name, young.cluster) = (name, Some("prod".into()));
-    let mut snapshot = env.snapshot_now();
-    if let Some(Ok(cloud)) = &mut snapshot.cloud {
-        cloud.whole = true;
-    }
-    let text = preview::preview(&Settings::default(), &snapshot, env.now).to_string();
-    assert!(text.contains("snap-young of VolumeSnapshot a/young: "), "{text}");
-    assert!(!text.contains("no object names it"), "{text}");
-}
-
-#[test]
-fn a_sweep_deletes_what_no_object_names_and_nothing_of_another_cluster() {
-    let mut env =
-        proven(json!({"discoverByClusterName": true, "orphanPolicy": "Delete", "retainedVolumes": "Delete"}));
-    env.service("web");
-    env.claim("kept").meta.keep = true;
-    env.cinder("kept").cluster = Some("prod".into());
-    let cloud = env.cloud.as_mut().unwrap();
-    let volume = |cluster: &str| CloudVolume {
-        name: "pvc-x".into(),
-        status: "available".into(),
-        keep: false,
-        cluster: Some(cluster.into()),
-    };
-    cloud.volumes.insert("lost".into(), volume("prod"));
-    cloud.volumes.insert("other".into(), volume("prod_7"));
-    let mut neighbour = cloud.load_balancers["lb-web"].clone();
-    neighbour.name = "kube_service_prod_7_a_web".into();
-    neighbour.description = "Kubernetes external service a/web from cluster prod_7".into();
-    neighbour.tags = vec![neighbour.name.clone()];
-    cloud.load_balancers.insert("lb-neighbour".into(), neighbour);
-    env.untouchable = ["other", "lb-neighbour", "vol-kept"].map(str::to_owned).to_vec();
-    env.finish();
-    assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
-    assert!(!env.cloud.as_ref().unwrap().volumes.contains_key("lost"));
-}
-
-#[test]
-fn a_sweep_deletes_the_floating_ips_of_the_load_balancers_that_it_deletes() {
-    for leftovers in ["Delete", "Report"] {
-        let mut env = proven(json!({"discoverByClusterName": true, "orphanPolicy": leftovers}));
-        env.node("n1", "10.0.0.5", true);
-        env.service("web");
-        env.cluster.services.clear();
-        let cloud = env.cloud.as_mut().unwrap();
-        // These were not created for this load balancer.
-        for (id, description) in [
-            ("fip-own", "mine"),
-            ("fip-other", "Floating IP for Kubernetes external service a/other from cluster prod"),
-            ("fip-neighbour", "Floating IP for Kubernetes external service a/web from cluster prod_7"),
-        ] {
-            let ip = FloatingIp { description: description.into(), ..cloud.floating_ips["fip-web"].clone() };
-            cloud.floating_ips.insert(id.into(), ip);
-            env.untouchable.push(id.into());
-        }
-        env.finish();
-        let (status, cloud) = (&env.run.status, env.cloud.as_ref().unwrap());
-        assert_eq!(status.phase, Phase::Succeeded, "{:?}", status.debris);
-        let gone = leftovers == "Delete";
-        assert_eq!(!cloud.load_balancers.contains_key("lb-web"), gone);
-        assert_eq!(!cloud.floating_ips.contains_key("fip-web"), gone, "{:?}", env.acts);
-        assert_eq!(cloud.floating_ips.len(), if gone { 3 } else { 4 });
-        let listed: Vec<_> = status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
-        assert_eq!(listed, if gone { vec![] } else { vec!["lb-web", "fip-web"] });
-    }
 }
 
 #[test]
