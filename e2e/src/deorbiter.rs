@@ -5,11 +5,13 @@ mod changes;
 mod driver;
 mod leftovers;
 mod objects;
+mod other_cloud;
 mod stages;
 
 pub use changes::Changes;
 pub use driver::Driver;
 pub use leftovers::{clear, wipe};
+pub use other_cloud::{OTHER_CLASS, OTHER_DRIVER, OtherCloud};
 pub use stages::{keep_running, sweep_on_stages};
 
 use std::path::PathBuf;

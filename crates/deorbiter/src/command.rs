@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use common::api::deorbit::DeorbitSpec;
+use common::api::deorbit::{DeorbitSpec, Provider};
 use common::cloud::openstack::{self, Cloud, Credentials};
 use common::command::{self, Output, Work};
 use common::runtime::{ConfigError, Runtime};
@@ -55,7 +55,12 @@ pub fn run() -> ExitCode {
 
 fn spec(own: &OwnArgs) -> anyhow::Result<DeorbitSpec> {
     match &own.spec {
-        Some(file) => Ok(common::config::load(file)?),
+        Some(file) => {
+            let spec: DeorbitSpec = common::config::load(file)?;
+            let reads_cloud = own.cloud.is_some() && spec.provider == Provider::Any;
+            anyhow::ensure!(!reads_cloud, "--cloud: the spec has provider: Any, which reads no cloud");
+            Ok(spec)
+        }
         None => Ok(serde_json::from_value(json!({"inCluster": true}))?),
     }
 }
@@ -85,7 +90,7 @@ async fn show(
         records: Vec::new(),
         lost: None,
     };
-    let cluster = target::read(&runtime.client, settings, &run.uid, false).await?;
+    let cluster = target::read(&runtime.client, settings, run.spec.provider, &run.uid, false).await?;
     let seen = match &own.cloud {
         None => None,
         Some(name) => {

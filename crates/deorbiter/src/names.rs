@@ -45,8 +45,20 @@ pub const KEEP_FLOATING_IP: &str = "loadbalancer.openstack.org/keep-floatingip";
 pub const JANITOR_KEEP: &str = "janitor.capi.azimuth-cloud.com/keep";
 /// Cinder metadata of the CSI driver: `--cluster`.
 pub const CSI_CLUSTER: &str = "cinder.csi.openstack.org/cluster";
-/// The in-tree provisioner's name, which StorageClasses of old clusters still have.
-pub const IN_TREE_PROVISIONER: &str = "kubernetes.io/cinder";
+/// The name of Cinder's in-tree provisioner, which StorageClasses of old clusters still have.
+pub const IN_TREE_CINDER: &str = "kubernetes.io/cinder";
+/// In-tree provisioners of clouds. A CSI driver serves their volumes by now, and PersistentVolumes of old clusters still have their form.
+pub const IN_TREE_PROVISIONERS: [&str; 7] = [
+    IN_TREE_CINDER,
+    "kubernetes.io/aws-ebs",
+    "kubernetes.io/gce-pd",
+    "kubernetes.io/azure-disk",
+    "kubernetes.io/azure-file",
+    "kubernetes.io/vsphere-volume",
+    "kubernetes.io/portworx-volume",
+];
+/// Name of the Lease of a cloud controller manager.
+pub const CLOUD_CONTROLLER_MANAGER: &str = "cloud-controller-manager";
 /// PersistentVolumeClaim annotation: its provisioner.
 pub const STORAGE_PROVISIONER: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];

@@ -241,7 +241,7 @@ impl<'a> Planner<'a> {
                 // From the first record on, no other cluster is cleaned up in its place.
                 self.book.cluster = self.book.cluster.take().or_else(|| cluster.uid.clone());
                 self.records = inventory::merge(&self.records, &found, is_known);
-                inventory::disown(&mut self.records, &found, cluster);
+                inventory::disown(&mut self.records, &found, cluster, run.spec.provider);
             }
         }
         if let Some(cloud) = self.cloud() {

@@ -126,13 +126,13 @@ impl Proof {
     }
 }
 
-/// One resource in OpenStack, and the object of the cluster that holds it.
+/// One resource in the cloud, and the object of the cluster that holds it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Recorded {
-    /// Kind of the resource in OpenStack.
+    /// Kind of the resource.
     pub kind: Kind,
-    /// Its OpenStack ID; none while the cluster's object names none yet.
+    /// Its ID in OpenStack, or driver and handle with any provider; none while the cluster's object names none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Kind of the object in the cluster: PersistentVolumeClaim, PersistentVolume, VolumeSnapshot, Service, Ingress; none

@@ -32,6 +32,27 @@ async fn the_kind_refuses_contradictory_specs() {
         ),
         (json!({"orphanPolicy": "Delete"}), "orphanPolicy: Delete needs openstack"),
         (json!({"timeouts": {"total": "soon"}}), "spec.timeouts.total"),
+        (
+            json!({"provider": "Any", "openstack": {"identityRef": {"name": "cloud"}}}),
+            "provider: Any reads no cloud: leave openstack out",
+        ),
+        (
+            json!({"provider": "Any", "discoverByClusterName": true, "clusterName": "prod"}),
+            "discoverByClusterName needs provider: OpenStack",
+        ),
+        (
+            json!({"provider": "Any", "orphanPolicy": "Delete"}),
+            "orphanPolicy: Delete needs provider: OpenStack",
+        ),
+        (
+            json!({"provider": "Any", "resources": {"ingresses": "Delete"}}),
+            "provider: Any deletes neither routes nor Ingresses",
+        ),
+        (
+            json!({"provider": "Any", "resources": {"routes": {"routerID": "r", "podCIDRs": ["10.0.0.0/16"]}}}),
+            "provider: Any deletes neither routes nor Ingresses",
+        ),
+        (json!({"provider": "AWS"}), "spec.provider"),
     ] {
         let error = env.deorbit("no", spec.clone()).await.unwrap_err().to_string();
         assert!(error.contains(why), "{spec}: {error}");
@@ -42,8 +63,10 @@ async fn the_kind_refuses_contradictory_specs() {
         let patch = Patch::Merge(json!({ "spec": spec }));
         env.deorbits().patch("yes", &PatchParams::default(), &patch).await
     };
-    let refused = change(json!({"retainedVolumes": "Delete"})).await.unwrap_err().to_string();
-    assert!(refused.contains("create another Deorbit"), "{refused}");
+    for fixed in [json!({"retainedVolumes": "Delete"}), json!({"provider": "Any"})] {
+        let refused = change(fixed).await.unwrap_err().to_string();
+        assert!(refused.contains("create another Deorbit"), "{refused}");
+    }
     let changes = json!({"timeouts": {"total": "1h"}, "onTimeout": "Block", "clusterSurvives": true, "ttlSecondsAfterFinished": 60});
     change(changes).await.unwrap();
     let refused = change(json!({"dryRun": true})).await.unwrap_err().to_string();

@@ -23,7 +23,7 @@ fn name_of(kind: &str) -> String {
 }
 
 /// The kinds of external-snapshotter, with the fields that are read.
-async fn define(env: &TestEnv) {
+pub(super) async fn define(env: &TestEnv) {
     let api = Api::<CustomResourceDefinition>::all(env.client.clone());
     for (kind, scope) in KINDS {
         let plural = format!("{}s", kind.to_lowercase());
@@ -40,7 +40,7 @@ async fn define(env: &TestEnv) {
     }
 }
 
-async fn undefine(env: &TestEnv) {
+pub(super) async fn undefine(env: &TestEnv) {
     let api = Api::<CustomResourceDefinition>::all(env.client.clone());
     for (kind, _) in KINDS {
         let _ = api.delete(&name_of(kind), &DeleteParams::default()).await;
@@ -128,6 +128,14 @@ async fn the_documented_rights_are_sufficient_and_each_is_used() {
         env.unblocked().await.unwrap();
         undefine(&env).await;
     }
+    // The only one that reads the names of the CSI drivers.
+    env.deorbit(
+        "any",
+        json!({ "provider": "Any", "clusterSurvives": true, "timeouts": { "loadBalancerGrace": "1s" } }),
+    )
+    .await
+    .unwrap();
+    env.wait_for_complete("any").await.unwrap();
     drop(deorbiter);
 
     let grants = rights.grants().unwrap();

@@ -100,12 +100,16 @@ pub const KEEP: &str = "deorbiter.perimeter.dev/keep";
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.kubeconfig) != self.inCluster").message("exactly one of kubeconfig and inCluster: true must be given"))]
 #[x_kube(validation = Rule::new("!self.discoverByClusterName || (self.clusterName != '' && self.clusterName != 'kubernetes')").message("discoverByClusterName needs a clusterName, and not the default name \"kubernetes\", which other clusters of the project may have too"))]
-#[x_kube(validation = Rule::new("!self.discoverByClusterName || has(self.openstack)").message("discoverByClusterName needs openstack"))]
-#[x_kube(validation = Rule::new("self.orphanPolicy == 'Report' || has(self.openstack)").message("orphanPolicy: Delete needs openstack"))]
-#[x_kube(validation = Rule::new("!has(self.resources.routes) || has(self.openstack)").message("resources.routes needs openstack"))]
+#[x_kube(validation = Rule::new("self.provider == 'Any' || !self.discoverByClusterName || has(self.openstack)").message("discoverByClusterName needs openstack"))]
+#[x_kube(validation = Rule::new("self.provider == 'Any' || self.orphanPolicy == 'Report' || has(self.openstack)").message("orphanPolicy: Delete needs openstack"))]
+#[x_kube(validation = Rule::new("self.provider == 'Any' || !has(self.resources.routes) || has(self.openstack)").message("resources.routes needs openstack"))]
+#[x_kube(validation = Rule::new("self.provider != 'Any' || !has(self.openstack)").message("provider: Any reads no cloud: leave openstack out, or set provider: OpenStack"))]
+#[x_kube(validation = Rule::new("self.provider != 'Any' || !self.discoverByClusterName").message("provider: Any searches nothing in a cloud: discoverByClusterName needs provider: OpenStack"))]
+#[x_kube(validation = Rule::new("self.provider != 'Any' || self.orphanPolicy == 'Report'").message("provider: Any deletes nothing in a cloud: orphanPolicy: Delete needs provider: OpenStack"))]
+#[x_kube(validation = Rule::new("self.provider != 'Any' || (!has(self.resources.routes) && self.resources.ingresses == 'Keep')").message("provider: Any deletes neither routes nor Ingresses: resources.routes and resources.ingresses: Delete need provider: OpenStack"))]
 #[x_kube(validation = Rule::new("has(self.kubeconfig) == has(oldSelf.kubeconfig) && (!has(self.kubeconfig) || self.kubeconfig == oldSelf.kubeconfig) && self.inCluster == oldSelf.inCluster").message("the target cluster cannot be changed: create another Deorbit"))]
 #[x_kube(validation = Rule::new("has(self.openstack) == has(oldSelf.openstack) && (!has(self.openstack) || self.openstack == oldSelf.openstack) && self.clusterName == oldSelf.clusterName").message("openstack and clusterName cannot be changed: create another Deorbit"))]
-#[x_kube(validation = Rule::new("self.resources == oldSelf.resources && self.retainedVolumes == oldSelf.retainedVolumes && self.creationBlock == oldSelf.creationBlock && self.podDeletion == oldSelf.podDeletion && self.discoverByClusterName == oldSelf.discoverByClusterName").message("what is deleted and how cannot be changed: only timeouts, onTimeout, orphanPolicy, clusterSurvives, ttlSecondsAfterFinished and dryRun can; create another Deorbit"))]
+#[x_kube(validation = Rule::new("self.provider == oldSelf.provider && self.resources == oldSelf.resources && self.retainedVolumes == oldSelf.retainedVolumes && self.creationBlock == oldSelf.creationBlock && self.podDeletion == oldSelf.podDeletion && self.discoverByClusterName == oldSelf.discoverByClusterName").message("what is deleted and how cannot be changed: only timeouts, onTimeout, orphanPolicy, clusterSurvives, ttlSecondsAfterFinished and dryRun can; create another Deorbit"))]
 #[x_kube(validation = Rule::new("!self.dryRun || oldSelf.dryRun").message("dryRun can be switched off, not on: a run that deletes cannot become a dry run"))]
 pub struct DeorbitSpec {
     /// Kubeconfig of the target cluster. Exactly one of kubeconfig and inCluster is given.
@@ -114,6 +118,12 @@ pub struct DeorbitSpec {
     /// The target is the cluster that deorbiter itself runs in.
     #[serde(default)]
     pub in_cluster: bool,
+    /// The cloud of the target cluster. OpenStack: volumes and snapshots of Cinder and load balancers of Octavia are deleted and, with
+    /// openstack, verified there by their IDs. Any: volumes and snapshots of every CSI driver and load balancers of every class are
+    /// deleted by the cluster's own controllers, and their objects are waited for until these are gone with their finalizers. No cloud is
+    /// read then, so nothing is verified in one.
+    #[serde(default)]
+    pub provider: Provider,
     /// Credentials of the target cluster's OpenStack project. Without them nothing is verified in OpenStack: load balancers get
     /// timeouts.loadBalancerGrace instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,6 +186,16 @@ pub struct Kubeconfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048), regex(pattern = "^https://"))]
     pub server: Option<String>,
+}
+
+/// The cloud of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Provider {
+    /// Cinder's volumes and Octavia's load balancers.
+    #[default]
+    OpenStack,
+    /// Volumes of every CSI driver, and load balancers of every class.
+    Any,
 }
 
 /// The OpenStack project.
@@ -251,8 +271,9 @@ pub struct Timeouts {
     /// One object, from its deletion. After this time it is reported; with orphanPolicy: Delete, deorbiter deletes its resource
     /// in OpenStack itself. 30m
     pub per_object: Period,
-    /// Without OpenStack credentials: the time for load balancers after the last Service is gone. Before load balancers of Ingresses
-    /// are deleted as orphans: the time for octavia-ingress-controller for each of them, half of perObject at most. 2m
+    /// Without OpenStack credentials: the time for load balancers after the last Service is gone and, with provider: Any, for volumes
+    /// that were not provisioned yet. Before load balancers of Ingresses are deleted as orphans: the time for octavia-ingress-controller
+    /// for each of them, half of perObject at most. 2m
     pub load_balancer_grace: Period,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use common::api::deorbit::{Deorbit, Phase, Trigger};
+use common::api::deorbit::{Deorbit, Phase, Provider, Trigger};
 use common::backoff::Backoff;
 use common::cache::ObjectKey;
 use common::cloud::openstack::Cloud;
@@ -144,7 +144,8 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             let cluster = if only_block {
                 target::block(&client, &run.uid).await.map(|block| Cluster { block, ..Cluster::default() })
             } else {
-                target::read(&client, &context.settings, &run.uid, block::may_exist(&run)).await
+                let is_blocked = block::may_exist(&run);
+                target::read(&client, &context.settings, run.spec.provider, &run.uid, is_blocked).await
             };
             let cluster = match cluster {
                 Ok(cluster) if only_block => Ok(cluster),
@@ -158,7 +159,12 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
     if only_block {
         return (Snapshot { run, cluster, cloud: None, failures }, client, None);
     }
-    let (project, seen) = match memo.cloud(context, &run.namespace, &run.spec).await {
+    let login = match run.spec.provider {
+        Provider::OpenStack => memo.cloud(context, &run.namespace, &run.spec).await,
+        // The API server refuses a login together with it: there, no ID is one of OpenStack.
+        Provider::Any => Ok(None),
+    };
+    let (project, seen) = match login {
         Err(why) => (None, Some(Err(why))),
         Ok(None) => (None, None),
         Ok(Some(project)) => {

@@ -8,10 +8,10 @@ use common::cloud::openstack::ProviderId;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-pub use self::storage::{Attachment, Claim, Class, Content, Snapshot, Volume};
+pub use self::storage::{Attachment, Claim, Class, Content, Driver, Snapshot, Volume};
 use super::snapshot as kept;
 use crate::names;
-use crate::settings::Settings;
+use crate::settings::Scope;
 
 /// `metadata`.
 #[derive(Debug, Default, Deserialize)]
@@ -209,13 +209,11 @@ pub struct LeaseSpec {
 pub type Lease = Object<LeaseSpec, Ignored>;
 
 impl Lease {
-    /// The fields of the Lease that the observed state keeps; None if its holder deletes nothing in OpenStack.
-    pub fn kept(self, settings: &Settings) -> Option<kept::Provider> {
+    /// The fields of the Lease that the observed state keeps; None if its holder deletes nothing in the cloud.
+    pub fn kept(self, scope: Scope<'_>) -> Option<kept::Provider> {
         let name = &self.metadata.name;
-        // Sidecars of a CSI driver name their Leases after it, with dashes.
-        let driver = settings.drivers.iter().any(|driver| name.ends_with(&driver.replace(['.', '/'], "-")));
         let spec = self.spec.unwrap_or_default();
-        (driver || name == "cloud-controller-manager").then(|| kept::Provider {
+        scope.has_lease(name).then(|| kept::Provider {
             name: name.clone(),
             renewed: spec.renew_time,
             seconds: spec.lease_duration_seconds.unwrap_or(15),

@@ -1,30 +1,43 @@
 //! Reads the target cluster.
 
+use std::collections::BTreeSet;
+
+use common::api::deorbit::Provider;
 use kube::Client;
 
 use super::kinds;
 use super::pages::{Unreadable, get, list, version};
 use super::snapshot::{Block, Cluster};
 use crate::names;
-use crate::settings::Settings;
+use crate::settings::{Scope, Settings};
 
-/// Reads everything that a plan needs. `uid`: of the Deorbit, for its block; `blocked`: whether a block may exist.
+/// Reads everything that a plan needs. `provider`: of the Deorbit; `uid`: the Deorbit's, for its block; `blocked`: whether a block may
+/// exist.
 ///
 /// # Errors
 /// The first list that could not be read whole.
 pub async fn read(
     client: &Client,
     settings: &Settings,
+    provider: Provider,
     uid: &str,
     blocked: bool,
 ) -> Result<Cluster, Unreadable> {
+    let storage = "/apis/storage.k8s.io/v1";
+    let drivers: BTreeSet<String> = match provider {
+        Provider::OpenStack => BTreeSet::new(),
+        Provider::Any => {
+            let all = |one: kinds::Driver| Some(one.kept());
+            list(client, &format!("{storage}/csidrivers"), all).await?.into_iter().collect()
+        }
+    };
+    let scope = Scope::new(settings, provider, &drivers);
     // Snapshots and claims before what they are bound to: one that is bound in between is read as unbound, and again next time.
     let all = |one: kinds::Snapshot| Some(one.kept());
     let snapshots = or_none(list(client, &format!("{SNAPSHOTS}/volumesnapshots"), all).await)?;
-    let ours = |one: kinds::Content| one.kept(settings);
+    let ours = |one: kinds::Content| one.kept(scope);
     let contents = or_none(list(client, &format!("{SNAPSHOTS}/volumesnapshotcontents"), ours).await)?;
     let core = "/api/v1";
-    let storage = "/apis/storage.k8s.io/v1";
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::LEASES);
     Ok(Cluster {
         uid: match identity(client).await {
@@ -36,9 +49,9 @@ pub async fn read(
         contents,
         claims: list(client, &format!("{core}/persistentvolumeclaims"), |one: kinds::Claim| Some(one.kept()))
             .await?,
-        volumes: list(client, &format!("{core}/persistentvolumes"), |one: kinds::Volume| one.kept(settings))
+        volumes: list(client, &format!("{core}/persistentvolumes"), |one: kinds::Volume| one.kept(scope))
             .await?,
-        classes: list(client, &format!("{storage}/storageclasses"), |one: kinds::Class| one.kept(settings))
+        classes: list(client, &format!("{storage}/storageclasses"), |one: kinds::Class| one.kept(scope))
             .await?
             .into_iter()
             .collect(),
@@ -54,7 +67,7 @@ pub async fn read(
         .into_iter()
         .flatten()
         .collect(),
-        providers: if_permitted(list(client, &leases, |one: kinds::Lease| one.kept(settings)).await)?
+        providers: if_permitted(list(client, &leases, |one: kinds::Lease| one.kept(scope)).await)?
             .unwrap_or_default(),
         nodes: if_permitted(
             list(client, &format!("{core}/nodes"), |one: kinds::Node| Some(one.kept())).await,
@@ -64,6 +77,7 @@ pub async fn read(
             Err(error) if error.is_forbidden() && !blocked => Block { forbidden: true, ..Block::default() },
             other => other?,
         },
+        drivers,
     })
 }
 
@@ -167,6 +181,15 @@ mod tests {
         Client::new(service, "default")
     }
 
+    /// Without the drivers it would be unknown which pending claims get a volume.
+    #[tokio::test]
+    async fn csi_drivers_are_read_with_any_provider_and_must_be_readable() {
+        for (provider, is_refused) in [(Provider::OpenStack, false), (Provider::Any, true)] {
+            let forbidden = read(&server("/csidrivers"), &Settings::default(), provider, "run", false).await;
+            assert_eq!(forbidden.is_err_and(|error| !error.unread().is_outage()), is_refused, "{provider:?}");
+        }
+    }
+
     #[tokio::test]
     async fn a_forbidden_list_that_only_informs_is_no_refusal() {
         for (path, refused) in [
@@ -176,7 +199,7 @@ mod tests {
             ("/pods", true),
             ("/services", true),
         ] {
-            let cluster = read(&server(path), &Settings::default(), "run", false).await;
+            let cluster = read(&server(path), &Settings::default(), Provider::OpenStack, "run", false).await;
             match cluster {
                 Ok(cluster) => {
                     assert!(!refused && cluster.uid.as_deref() == Some("u"), "{path}");

@@ -1,12 +1,12 @@
 //! The conditions of a Deorbit: Complete and Failed as those of a Job; Ready, Reconciling and Stalled for kstatus; and what was observed.
 
-use common::api::deorbit::{DeorbitStatus, Phase};
+use common::api::deorbit::{DeorbitStatus, Kind, Phase, Provider};
 use common::conditions::{self, Condition, Seen, Status};
 use jiff::Timestamp;
 
 use super::presence::{Presence, presence};
 use super::{Planner, block};
-use crate::observe::snapshot::{Cluster, Provider, Snapshot, Unread};
+use crate::observe::snapshot::{self, Cluster, Snapshot, Unread};
 
 /// A Lease that was not renewed for so many of its durations is stale: another replica would have acquired it long ago.
 const DURATIONS: i64 = 4;
@@ -16,7 +16,7 @@ const LEAST_STALE_SECONDS: i64 = 60;
 /// Names of the controllers that do not renew their Leases. A controller without a Lease is unknown.
 #[must_use]
 pub fn stopped(cluster: &Cluster, now: Timestamp) -> Vec<String> {
-    let is_stale = |provider: &&Provider| {
+    let is_stale = |provider: &&snapshot::Provider| {
         provider.renewed.is_some_and(|renewed| {
             now.duration_since(renewed).as_secs() > (provider.seconds * DURATIONS).max(LEAST_STALE_SECONDS)
         })
@@ -93,8 +93,7 @@ fn observed(planner: &Planner<'_>) -> Vec<Word> {
             words.push(("TargetReachable", Status::True, "Read", "the target cluster was read".to_owned()));
             let stopped = stopped(cluster, planner.now);
             words.push(if cluster.providers.is_empty() {
-                let message =
-                    "neither the cloud controller manager nor the CSI driver has a Lease".to_owned();
+                let message = "neither the cloud controller manager nor a CSI driver has a Lease".to_owned();
                 ("ProvidersHealthy", Status::Unknown, "NoLease", message)
             } else if stopped.is_empty() {
                 ("ProvidersHealthy", Status::True, "Renewed", "they renew their Leases".to_owned())
@@ -106,6 +105,10 @@ fn observed(planner: &Planner<'_>) -> Vec<Word> {
         Err(why) => words.push(("TargetReachable", Status::False, why.reason(), why.to_string())),
     }
     words.push(match (cloud, &planner.unproven) {
+        (None, _) if run.spec.provider == Provider::Any => {
+            let message = "spec.provider is Any: no cloud is read, so nothing is verified in one".to_owned();
+            ("CloudReachable", Status::Unknown, "NotRead", message)
+        }
         (None, _) => {
             let message = "spec.openstack is not given: nothing can be verified".to_owned();
             ("CloudReachable", Status::Unknown, "NoCredentials", message)
@@ -151,7 +154,13 @@ fn progress(planner: &Planner<'_>) -> Vec<Word> {
             Status::True,
             Status::False,
             "Complete",
-            "everything is gone".to_owned(),
+            match (&planner.snapshot.cloud, run.spec.provider) {
+                (Some(_), _) => "everything is gone".to_owned(),
+                (None, Provider::OpenStack) => {
+                    "the cluster has nothing left; OpenStack was not read".to_owned()
+                }
+                (None, Provider::Any) => "the cluster has nothing left; no cloud was read".to_owned(),
+            },
         ),
         Phase::Succeeded => (
             Status::True,
@@ -208,12 +217,22 @@ fn verified(planner: &Planner<'_>, debris: i64) -> Word {
     if debris > 0 {
         return ("Verified", Status::False, "DebrisLeft", format!("{debris} left"));
     }
-    let unknown = planner.records.iter().filter(|record| record.kept.is_none()).find_map(|record| {
-        match presence(run, cloud.as_ref(), &planner.book.proof, record) {
+    let desired = || planner.records.iter().filter(|record| record.kept.is_none());
+    if run.spec.provider == Provider::Any {
+        let count = |kind: Kind| desired().filter(|record| record.kind == kind).count();
+        let message = format!(
+            "the objects of {} volumes, {} snapshots and {} load balancers are gone from the cluster, with their finalizers; no cloud was read, so it is not verified that nothing is left there",
+            count(Kind::Volume),
+            count(Kind::Snapshot),
+            count(Kind::LoadBalancer)
+        );
+        return ("Verified", Status::Unknown, "ClusterOnly", message);
+    }
+    let unknown =
+        desired().find_map(|record| match presence(run, cloud.as_ref(), &planner.book.proof, record) {
             Presence::Unknown(why) => Some(format!("{} {}: {why}", record.kind, record.name)),
             Presence::Present(_) | Presence::Absent(_) => None,
-        }
-    });
+        });
     match (cloud, unknown) {
         (Some(Ok(_)), None) => ("Verified", Status::True, "EachIDIsGone", "0 left".to_owned()),
         (_, Some(why)) => {

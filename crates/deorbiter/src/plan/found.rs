@@ -16,7 +16,7 @@ use super::action::{Object, ObjectKind};
 use crate::names;
 use crate::observe::snapshot::{Cloud, Cluster, Meta, Run, Volume};
 use crate::record::Recorded;
-use crate::settings::Settings;
+use crate::settings::{Scope, Settings};
 
 /// One resource in OpenStack, and the object of the cluster that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,11 +31,12 @@ pub struct Found {
     pub release: Option<Object>,
 }
 
-/// Everything of Cinder, Octavia and Neutron that the cluster names, including what is kept.
+/// Everything in the cloud that the cluster names, including what is kept.
 #[must_use]
 pub fn found(settings: &Settings, run: &Run, cluster: &Cluster, cloud: Option<&Cloud>) -> Vec<Found> {
     let by_name = cluster.volumes.iter().map(|volume| (volume.meta.name.as_str(), volume)).collect();
-    let mut finder = Finder { settings, run, cluster, cloud, by_name, out: Vec::new() };
+    let scope = Scope::new(settings, run.spec.provider, &cluster.drivers);
+    let mut finder = Finder { scope, run, cluster, cloud, by_name, out: Vec::new() };
     let held = finder.snapshots();
     finder.claims(&held);
     finder.volumes(&held);
@@ -80,7 +81,7 @@ fn agree(found: &mut [Found]) {
 }
 
 struct Finder<'a> {
-    settings: &'a Settings,
+    scope: Scope<'a>,
     run: &'a Run,
     cluster: &'a Cluster,
     cloud: Option<&'a Cloud>,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use common::api::deorbit::Kind;
+use common::api::deorbit::{Kind, Provider};
 
 use super::action::ObjectKind;
 use super::found::{self, Found};
@@ -106,7 +106,7 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
 
 /// Keeps what was recorded without an ID and is not found any more although its object exists: it belongs to another driver or
 /// controller now.
-pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster) {
+pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster, provider: Provider) {
     let waits = |record: &Recorded| record.id.is_none() && record.kept.is_none() && !record.uid.is_empty();
     if !records.iter().any(|record| waits(record)) {
         return;
@@ -117,9 +117,12 @@ pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster)
         let uid = record.uid.as_str();
         if there.contains(uid) && !found.contains(uid) {
             let object = record.object.as_deref().unwrap_or_default();
-            let why = format!(
-                "its {object} has nothing in OpenStack: another driver or controller serves it by now"
-            );
+            let why = match provider {
+                Provider::OpenStack => format!(
+                    "its {object} has nothing in OpenStack: another driver or controller serves it by now"
+                ),
+                Provider::Any => format!("its {object} has nothing in a cloud: its volume has no driver"),
+            };
             Arc::make_mut(record).kept = Some(why);
         }
     }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use common::api::deorbit::{Kind, OrphanPolicy, Phase};
+use common::api::deorbit::{Kind, OrphanPolicy, Phase, Provider};
 
 use super::outlook::{self, Left, is_over};
 use super::presence::Presence;
@@ -256,8 +256,9 @@ impl<'a> Planner<'a> {
         let itself = self.snapshot.run.spec.orphan_policy == OrphanPolicy::Delete;
         let takes_over = !stopped.is_empty() && itself;
         if !itself {
+            let has_login = self.snapshot.cloud.is_some();
             for lease in stopped {
-                self.find(Reason::ProviderStopped { lease });
+                self.find(Reason::ProviderStopped { lease, has_login });
             }
         }
         let done = self.left(false, |left| {
@@ -354,13 +355,16 @@ impl<'a> Planner<'a> {
         self.book.phase_since.is_some_and(|since| is_over(since, limit, self.now))
     }
 
-    /// Without credentials, or without an ID, load balancers cannot be verified: they get some time after the last Service is gone.
+    /// Without credentials, or without an ID, load balancers cannot be verified: they get some time after the last Service is gone. So do
+    /// volumes and snapshots of any provider that had no ID: their driver may still have been creating them.
     fn grace_is_over(&self) -> bool {
         let run = &self.snapshot.run;
         let blind = self.snapshot.cloud.is_none();
-        let any = self.records.iter().any(|record| {
-            record.kind == Kind::LoadBalancer && record.kept.is_none() && (blind || record.id.is_none())
-        });
+        let any =
+            self.records.iter().filter(|record| record.kept.is_none()).any(|record| match record.kind {
+                Kind::LoadBalancer => blind || record.id.is_none(),
+                _ => run.spec.provider == Provider::Any && record.id.is_none(),
+            });
         let limit = run.spec.timeouts.load_balancer_grace.duration();
         !any || self.in_phase_for(limit)
     }

@@ -1,6 +1,6 @@
 //! The presence of one recorded resource in OpenStack. Everything that depends on whether a resource is gone asks here.
 
-use common::api::deorbit::Kind;
+use common::api::deorbit::{Kind, Provider};
 
 use super::action::ObjectKind;
 use super::sharing;
@@ -42,6 +42,7 @@ pub fn presence(
 ) -> Presence {
     let unknown = |why: &str| Presence::Unknown(why.to_owned());
     let cloud = match cloud {
+        None if run.spec.provider == Provider::Any => return unknown("no cloud is read"),
         None => return unknown("OpenStack is not read"),
         Some(Err(why)) => return Presence::Unknown(format!("OpenStack cannot be read: {why}")),
         Some(Ok(cloud)) => cloud,

@@ -103,10 +103,12 @@ pub enum Reason {
         /// The first of them, with the reason.
         first: String,
     },
-    /// A controller that deletes resources in OpenStack does not renew its Lease.
+    /// A controller that deletes resources in the cloud does not renew its Lease.
     ProviderStopped {
         /// The Lease.
         lease: String,
+        /// Whether deorbiter could delete them itself.
+        has_login: bool,
     },
     /// Records are missing: nothing is done without them, until a limit is over.
     RecordsLost {
@@ -171,7 +173,7 @@ impl plan::Reason for Reason {
 
     fn related(&self) -> Option<Related> {
         match self {
-            Reason::ProviderStopped { lease } => Some(Related {
+            Reason::ProviderStopped { lease, .. } => Some(Related {
                 kind: "Lease".to_owned(),
                 namespace: Some(names::LEASES.to_owned()),
                 name: lease.clone(),
@@ -232,11 +234,9 @@ impl fmt::Display for Reason {
                     "{count} are not deleted in time, first {first}; the run waits until timeouts.total"
                 )
             }
-            Reason::ProviderStopped { lease } => {
-                write!(
-                    f,
-                    "{lease} no longer renews its Lease: start it again, or set spec.orphanPolicy to Delete"
-                )
+            Reason::ProviderStopped { lease, has_login } => {
+                let or = if *has_login { ", or set spec.orphanPolicy to Delete" } else { "" };
+                write!(f, "{lease} no longer renews its Lease: start it again{or}")
             }
             Reason::RecordsLost { why } => f.write_str(why),
             Reason::UnknownPhase => f.write_str(

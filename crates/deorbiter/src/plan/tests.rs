@@ -1,3 +1,4 @@
+mod any;
 mod cases;
 mod discovery;
 mod endings;

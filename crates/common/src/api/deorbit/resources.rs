@@ -12,15 +12,16 @@ pub enum Choice {
     Keep,
 }
 
-/// The kinds that are deleted in the target cluster. Only objects that hold something in OpenStack are ever touched.
+/// The kinds that are deleted in the target cluster. Only objects that hold something in the cloud are ever touched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {
-    /// VolumeSnapshots of Cinder. A volume whose snapshot is kept is kept too: Cinder refuses to delete it.
+    /// VolumeSnapshots of Cinder; with provider: Any, of every driver. A volume whose snapshot is kept is kept too: Cinder, as other
+    /// storage, refuses to delete it.
     pub snapshots: Choice,
-    /// PersistentVolumeClaims that are bound to Cinder volumes, or wait for one.
+    /// PersistentVolumeClaims that are bound to volumes of Cinder, or wait for one; with provider: Any, of every CSI driver.
     pub persistent_volume_claims: Choice,
-    /// Services of type LoadBalancer without a foreign loadBalancerClass.
+    /// Services of type LoadBalancer without a foreign loadBalancerClass; with provider: Any, of every class.
     pub services: Choice,
     /// Ingresses of the class "openstack", which octavia-ingress-controller serves.
     pub ingresses: Choice,

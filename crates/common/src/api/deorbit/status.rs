@@ -91,14 +91,14 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// Kind of a resource in OpenStack.
+/// Kind of a resource in the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Kind {
-    /// A Cinder volume.
+    /// A volume, of Cinder or of another CSI driver.
     Volume,
-    /// A Cinder snapshot.
+    /// A snapshot, of Cinder or of another CSI driver.
     Snapshot,
-    /// An Octavia load balancer.
+    /// A load balancer, of Octavia or of another controller.
     LoadBalancer,
     /// A Neutron floating IP.
     FloatingIP,
@@ -161,7 +161,7 @@ pub struct DeorbitStatus {
     pub debris: Vec<Debris>,
     /// How many there are of them.
     pub debris_count: i64,
-    /// The first of the ConfigMaps that hold the records of the run: each resource in OpenStack with its ID, its object and, where it
+    /// The first of the ConfigMaps that hold the records of the run: each resource in the cloud with its ID, its object and, where it
     /// is kept, the reason. The Deorbit owns them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub records: String,
@@ -184,7 +184,7 @@ pub struct DeorbitStatus {
 pub struct Debris {
     /// Kind: Volume, Snapshot, LoadBalancer, FloatingIP, SecurityGroup, or a kind of the cluster.
     pub kind: String,
-    /// Its OpenStack ID, where it has one.
+    /// Its ID in OpenStack, or its driver and handle with provider: Any, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Name of the object that held it.

@@ -13,6 +13,7 @@ fn the_smallest_spec_has_the_documented_defaults() {
         (spec.retained_volumes, spec.creation_block, spec.orphan_policy),
         (RetainedVolumes::Keep, CreationBlock::Policy, OrphanPolicy::Report)
     );
+    assert_eq!(spec.provider, Provider::OpenStack);
     assert_eq!((spec.resources.services, spec.resources.ingresses), (Choice::Delete, Choice::Keep));
     assert!(!spec.cluster_survives && spec.ttl_seconds_after_finished.is_none());
     assert_eq!(
@@ -26,7 +27,7 @@ fn the_schema_has_rules_defaults_and_columns_with_descriptions() {
     let crd = serde_json::to_value(Deorbit::crd()).unwrap();
     let version = &crd["spec"]["versions"][0];
     let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    assert_eq!(spec["x-kubernetes-validations"].as_array().unwrap().len(), 9);
+    assert_eq!(spec["x-kubernetes-validations"].as_array().unwrap().len(), 13);
     assert_eq!(spec["properties"]["timeouts"]["default"]["total"], "24h");
     assert_eq!(spec["properties"]["inCluster"]["default"], false);
     let columns = version["additionalPrinterColumns"].as_array().unwrap();

@@ -6,20 +6,20 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// The objects of the target cluster that hold something in OpenStack.
+/// The objects of the target cluster that hold something in the cloud.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
     /// UID of its namespace kube-system, which identifies the cluster; None where it may not be read.
     pub uid: Option<String>,
     /// All claims.
     pub claims: Vec<Claim>,
-    /// PersistentVolumes of Cinder; no others.
+    /// PersistentVolumes whose driver counts; no others.
     pub volumes: Vec<Volume>,
-    /// Names of the StorageClasses whose provisioner is Cinder.
+    /// Names of the StorageClasses whose provisioner counts.
     pub classes: BTreeSet<String>,
     /// All VolumeSnapshots; none where the cluster has no such kind.
     pub snapshots: Vec<VolumeSnapshot>,
-    /// VolumeSnapshotContents of Cinder; no others.
+    /// VolumeSnapshotContents whose driver counts; no others.
     pub contents: Vec<Content>,
     /// Services that have a load balancer.
     pub services: Vec<Service>,
@@ -29,12 +29,14 @@ pub struct Cluster {
     pub pods: Vec<Pod>,
     /// Nodes that PersistentVolumes are attached to, by the PersistentVolume's name.
     pub attachments: BTreeMap<String, String>,
-    /// Leases of the controllers that delete resources in OpenStack.
+    /// Leases of the controllers that delete resources in the cloud.
     pub providers: Vec<Provider>,
     /// Its Nodes; None where they may not be listed: then nothing follows from a Node that is not here.
     pub nodes: Option<Vec<Node>>,
     /// The objects of this Deorbit's block that exist.
     pub block: Block,
+    /// Names of the CSI drivers; with the provider Any only.
+    pub drivers: BTreeSet<String>,
 }
 
 impl Cluster {
@@ -85,7 +87,7 @@ pub struct Claim {
     pub provisioner: Option<String>,
 }
 
-/// A PersistentVolume of Cinder.
+/// A PersistentVolume whose driver counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
     /// Metadata.
@@ -111,7 +113,7 @@ pub struct VolumeSnapshot {
     pub claim: Option<String>,
 }
 
-/// A VolumeSnapshotContent of Cinder.
+/// A VolumeSnapshotContent whose driver counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Metadata.
@@ -180,7 +182,7 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A Lease of a controller that deletes resources in OpenStack.
+/// A Lease of a controller that deletes resources in the cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provider {
     /// Name of the Lease.

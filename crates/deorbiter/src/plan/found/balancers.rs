@@ -20,7 +20,7 @@ impl Finder<'_> {
             .cluster
             .services
             .iter()
-            .filter(|service| self.settings.is_octavia(service.class.as_deref()))
+            .filter(|service| self.scope.has_class(service.class.as_deref()))
             .map(|service| (service, self.kept(choice, "services", &[service.meta.keep], false, "")))
             .collect();
         let cluster = self.run.spec.cluster_name.as_str();

@@ -41,7 +41,7 @@ impl Finder<'_> {
                     Some(content) => Some(*content),
                     None => continue,
                 },
-                None if source.is_some_and(|claim| self.is_cinder(claim)) => None,
+                None if source.is_some_and(|claim| self.holds_volume(claim)) => None,
                 None => continue,
             };
             named.extend(content.map(|content| content.meta.name.as_str()));

@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
-use common::api::deorbit::Kind;
+use common::api::deorbit::{Kind, Provider};
 
 use super::snapshots::Held;
 use super::{Finder, Found, record};
@@ -13,14 +13,14 @@ use crate::plan::action::{Object, ObjectKind};
 use crate::plan::inventory::Made;
 
 impl Finder<'_> {
-    /// Of a bound claim, its volume decides, whatever its class; of an unbound one, its provisioner. One that names the volume of another
-    /// claim holds nothing, and never will.
-    pub(super) fn is_cinder(&self, claim: &Claim) -> bool {
+    /// Whether a claim has a volume that counts, or waits for one. Of a bound claim, its volume decides, whatever its class; of an unbound
+    /// one, its provisioner. One that names the volume of another claim holds nothing, and never will.
+    pub(super) fn holds_volume(&self, claim: &Claim) -> bool {
         match &claim.volume {
             Some(name) => self.by_name.get(name.as_str()).is_some_and(|volume| volume.is_for(claim)),
             None => claim.provisioner.as_deref().map_or_else(
                 || claim.class.as_ref().is_some_and(|class| self.cluster.classes.contains(class)),
-                |provisioner| self.settings.is_cinder(provisioner),
+                |provisioner| self.scope.has_provisioner(provisioner),
             ),
         }
     }
@@ -34,7 +34,7 @@ impl Finder<'_> {
         let cloud = self.cloud;
         let made = LazyCell::new(move || cloud.map(Made::of));
         for claim in &self.cluster.claims {
-            if !self.is_cinder(claim) {
+            if !self.holds_volume(claim) {
                 continue;
             }
             let volume = claim.volume.as_deref().and_then(|name| self.by_name.get(name).copied());
@@ -88,7 +88,9 @@ impl Finder<'_> {
                 kept = Some(Held::WHY.to_owned());
             }
             let never_bound = volume.was_never_bound();
-            if kept.is_none() && never_bound && !self.retained() {
+            // No controller of the cluster deletes its volume, and without the object the volume's ID would be lost.
+            let is_only_name = self.run.spec.provider == Provider::Any;
+            if kept.is_none() && never_bound && (is_only_name || !self.retained()) {
                 kept = Some("no claim was ever bound to it".to_owned());
             }
             let object = Object::new(ObjectKind::PersistentVolume, &volume.meta);

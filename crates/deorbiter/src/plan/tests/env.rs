@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, OrphanPolicy, Phase};
+use common::api::deorbit::{self, DeorbitSpec, DeorbitStatus, Kind, OrphanPolicy, Phase};
 use common::conditions::Status;
 use jiff::Timestamp;
 use serde_json::json;
@@ -17,6 +17,9 @@ use crate::record::{Book, Recorded};
 use crate::settings::Settings;
 
 mod environment;
+mod other;
+
+pub use other::{DRIVER, OtherCloud};
 
 /// The faults and disturbances of one simulation; none by default. Numbers and ranges count reconciliations.
 #[derive(Clone, Debug)]
@@ -73,6 +76,8 @@ pub struct TestEnv {
     pub run: Run,
     pub cluster: Cluster,
     pub cloud: Option<Cloud>,
+    /// The cloud of a run with any provider, which deorbiter does not read.
+    pub other: OtherCloud,
     /// UID of the management cluster's namespace kube-system.
     pub management: String,
     pub now: Timestamp,
@@ -144,6 +149,7 @@ impl TestEnv {
                 ..Cluster::default()
             },
             cloud,
+            other: OtherCloud::default(),
             management: "management".into(),
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             reconcile: 0,
@@ -309,6 +315,9 @@ impl TestEnv {
         if refused && self.run.deleting.is_none() && !self.run.status.phase.is_final() {
             assert!(decision.plan.steps.is_empty(), "it acts in a refusal: {}", decision.plan);
             assert_eq!(decision.status.phase, self.run.status.phase, "a refusal moves the run");
+        }
+        if self.run.spec.provider == deorbit::Provider::Any {
+            Self::assert_no_cloud_is_claimed(&decision);
         }
         let stored = self.run.records.clone();
         self.run.status = decision.status.clone();
