@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{Args, OwnArgs};
 use crate::controller;
-use crate::observe::snapshot::{Run, Snapshot};
+use crate::observe::snapshot::{Cluster, Run, Snapshot};
 use crate::observe::{cloud, target};
 use crate::plan::preview;
 use crate::record::Book;
@@ -90,7 +90,10 @@ async fn show(
         records: Vec::new(),
         lost: None,
     };
-    let cluster = target::read(&runtime.client, settings, run.spec.provider, &run.uid, false).await?;
+    let cluster = match run.spec.cluster_gone {
+        Some(_) => Cluster::gone(),
+        None => target::read(&runtime.client, settings, run.spec.provider, &run.uid, false).await?,
+    };
     let seen = match &own.cloud {
         None => None,
         Some(name) => {

@@ -84,6 +84,8 @@ pub struct Tally {
     pub remaining: BTreeMap<Kind, usize>,
     /// Of all kinds.
     pub total: usize,
+    /// Those of them that are only reported.
+    pub reported: usize,
     /// Those that take too long.
     pub overdue: usize,
     /// The first of those, with the reason.
@@ -95,6 +97,7 @@ impl Tally {
         let mut tally = Tally { total: left.len(), ..Tally::default() };
         for one in left {
             *tally.remaining.entry(one.record.kind).or_default() += 1;
+            tally.reported += usize::from(one.reported);
             if one.overdue && !one.reported {
                 tally.overdue += 1;
                 tally.first_overdue.get_or_insert_with(|| {
@@ -247,12 +250,12 @@ impl<'a> Planner<'a> {
         if let Some(cloud) = self.cloud() {
             inventory::name_late(&mut self.records, &run.spec.cluster_name, cloud);
             inventory::record_seen(&mut self.records, cloud);
-            inventory::prove(&mut self.book.proof, &self.records, cloud);
+            inventory::prove(&mut self.book.proof, run, &self.records, cloud);
             if self.book.proof.any() {
                 self.book.bind(cloud);
             }
             let cluster = self.snapshot.cluster.as_ref().ok();
-            self.unproven = inventory::unproven(&self.book.proof, &self.records, cluster, cloud);
+            self.unproven = inventory::unproven(&self.book.proof, run, &self.records, cluster, cloud);
             if let Some(unread) = &self.unproven {
                 let why = unread.to_string();
                 self.find(Reason::LoginNotProven { why });
@@ -267,7 +270,8 @@ fn target(run: &Run) -> String {
     match (&run.target, &run.spec.kubeconfig) {
         (Some(target), _) => target.clone(),
         (None, Some(kubeconfig)) => format!("Secret {}", kubeconfig.secret_ref.name),
-        (None, None) => "inCluster".to_owned(),
+        (None, None) if run.spec.in_cluster => "inCluster".to_owned(),
+        (None, None) => run.spec.cluster_name.clone(),
     }
 }
 

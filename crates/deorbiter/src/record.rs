@@ -106,19 +106,27 @@ pub struct Proof {
     /// Octavia has shown a load balancer by the ID that an object of the target has.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub load_balancer: bool,
+    /// The cluster is gone, and `clusterGone` names the project of the login: it is valid for all services.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub project: bool,
 }
 
 impl Proof {
+    /// Whether it is valid for all services.
+    fn is_for_all(&self) -> bool {
+        self.server.is_some() || self.project
+    }
+
     /// Whether anything is proven.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.server.is_some() || self.block_storage || self.load_balancer
+        self.is_for_all() || self.block_storage || self.load_balancer
     }
 
     /// Whether it is valid for the service of this kind.
     #[must_use]
     pub fn covers(&self, kind: Kind) -> bool {
-        self.server.is_some()
+        self.is_for_all()
             || match kind {
                 Kind::Volume | Kind::Snapshot => self.block_storage,
                 Kind::LoadBalancer | Kind::FloatingIP | Kind::SecurityGroup => self.load_balancer,

@@ -134,10 +134,13 @@ fn the_examples_are_valid() {
     let binding = read("manifests/examples/deorbiter/cluster-binding.yaml");
     let binding: common::api::deorbit_binding::DeorbitBinding = serde_yaml::from_str(&binding).unwrap();
     deorbiter::trigger::rules::rules(&binding.spec, Some(true)).unwrap();
-    for (name, dry_run) in [("deorbit", false), ("deorbit-dry-run", true)] {
+    for (name, dry_run) in [("deorbit", false), ("deorbit-dry-run", true), ("deorbit-any-provider", false)] {
         let text = read(&format!("manifests/examples/deorbiter/{name}.yaml"));
         let deorbit: common::api::deorbit::Deorbit = serde_yaml::from_str(&text).unwrap();
         assert_eq!(deorbit.spec.dry_run, dry_run, "{name}");
         assert_eq!(text.contains("condition=Complete"), !dry_run, "a dry run is never Complete: {name}");
     }
+    let gone: common::api::deorbit::Deorbit =
+        serde_yaml::from_str(&read("manifests/examples/deorbiter/deorbit-cluster-gone.yaml")).unwrap();
+    assert!(gone.spec.cluster_gone.is_some() && gone.spec.dry_run);
 }

@@ -361,3 +361,29 @@ async fn routes_to_the_nodes_are_removed_at_the_end_although_the_nodes_live() {
     assert_eq!(project.routes().await.unwrap(), [(foreign.0.to_owned(), foreign.1.to_owned())]);
     drop(deorbiter);
 }
+
+/// The target's kubeconfig is never read: there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_cluster_without_an_api_server_left_is_listed_and_then_deleted() {
+    let (env, cloud, project) = start().await;
+    let key = "cinder.csi.openstack.org/cluster";
+    let lost = project.volume("pvc-lost", json!({ key: "prod" })).await.unwrap();
+    let neighbour = project.volume("pvc-other", json!({ key: "prod_7" })).await.unwrap();
+    let other = cloud.project("other").await.unwrap();
+    env.cloud(&other).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    let gone = json!({"kubeconfig": null, "clusterGone": {"projectID": project.id}, "discoverByClusterName": true,
+        "orphanPolicy": "Delete", "retainedVolumes": "Delete", "dryRun": true});
+    env.deorbit("run", spec(gone)).await.unwrap();
+    env.wait_for_refusal("run", "CloudReachable", "spec.clusterGone.projectID is").await.unwrap();
+    env.cloud(&project).await.unwrap();
+    env.wait_for_phase("run", Phase::Planned).await.unwrap();
+    let ids = |records: Vec<Value>| records.iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
+    assert_eq!(ids(env.records("run").await.unwrap()), [json!(lost)]);
+    let change = Patch::Merge(json!({"spec": {"dryRun": false}}));
+    env.deorbits().patch("run", &PatchParams::default(), &change).await.unwrap();
+    env.wait_for_complete("run").await.unwrap();
+    assert!(!exists(&project, Service::BlockStorage, &format!("/volumes/{lost}")).await);
+    assert!(exists(&project, Service::BlockStorage, &format!("/volumes/{neighbour}")).await);
+    drop(deorbiter);
+}

@@ -53,6 +53,15 @@ async fn the_kind_refuses_contradictory_specs() {
             "provider: Any deletes neither routes nor Ingresses",
         ),
         (json!({"provider": "AWS"}), "spec.provider"),
+        (
+            json!({"clusterGone": {"projectID": "p"}}),
+            "exactly one of kubeconfig, inCluster: true and clusterGone",
+        ),
+        (
+            json!({"kubeconfig": null, "clusterGone": {"projectID": "p"}, "openstack": {"identityRef": {"name": "cloud"}}}),
+            "clusterGone needs openstack and discoverByClusterName",
+        ),
+        (json!({"kubeconfig": null, "clusterGone": {"projectID": ""}}), "spec.clusterGone.projectID"),
     ] {
         let error = env.deorbit("no", spec.clone()).await.unwrap_err().to_string();
         assert!(error.contains(why), "{spec}: {error}");

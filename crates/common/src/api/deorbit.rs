@@ -98,7 +98,9 @@ pub const KEEP: &str = "deorbiter.perimeter.dev/keep";
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.kubeconfig) != self.inCluster").message("exactly one of kubeconfig and inCluster: true must be given"))]
+#[x_kube(validation = Rule::new("[has(self.kubeconfig), self.inCluster, has(self.clusterGone)].exists_one(given, given)").message("exactly one of kubeconfig, inCluster: true and clusterGone must be given"))]
+#[x_kube(validation = Rule::new("!has(self.clusterGone) || (self.discoverByClusterName && has(self.openstack))").message("clusterGone needs openstack and discoverByClusterName: nothing else shows what the cluster left"))]
+#[x_kube(validation = Rule::new("!has(self.clusterGone) || !self.clusterSurvives").message("a cluster that is gone does not survive: leave clusterSurvives out"))]
 #[x_kube(validation = Rule::new("!self.discoverByClusterName || (self.clusterName != '' && self.clusterName != 'kubernetes')").message("discoverByClusterName needs a clusterName, and not the default name \"kubernetes\", which other clusters of the project may have too"))]
 #[x_kube(validation = Rule::new("self.provider == 'Any' || !self.discoverByClusterName || has(self.openstack)").message("discoverByClusterName needs openstack"))]
 #[x_kube(validation = Rule::new("self.provider == 'Any' || self.orphanPolicy == 'Report' || has(self.openstack)").message("orphanPolicy: Delete needs openstack"))]
@@ -107,17 +109,21 @@ pub const KEEP: &str = "deorbiter.perimeter.dev/keep";
 #[x_kube(validation = Rule::new("self.provider != 'Any' || !self.discoverByClusterName").message("provider: Any searches nothing in a cloud: discoverByClusterName needs provider: OpenStack"))]
 #[x_kube(validation = Rule::new("self.provider != 'Any' || self.orphanPolicy == 'Report'").message("provider: Any deletes nothing in a cloud: orphanPolicy: Delete needs provider: OpenStack"))]
 #[x_kube(validation = Rule::new("self.provider != 'Any' || (!has(self.resources.routes) && self.resources.ingresses == 'Keep')").message("provider: Any deletes neither routes nor Ingresses: resources.routes and resources.ingresses: Delete need provider: OpenStack"))]
-#[x_kube(validation = Rule::new("has(self.kubeconfig) == has(oldSelf.kubeconfig) && (!has(self.kubeconfig) || self.kubeconfig == oldSelf.kubeconfig) && self.inCluster == oldSelf.inCluster").message("the target cluster cannot be changed: create another Deorbit"))]
+#[x_kube(validation = Rule::new("has(self.kubeconfig) == has(oldSelf.kubeconfig) && (!has(self.kubeconfig) || self.kubeconfig == oldSelf.kubeconfig) && self.inCluster == oldSelf.inCluster && has(self.clusterGone) == has(oldSelf.clusterGone) && (!has(self.clusterGone) || self.clusterGone == oldSelf.clusterGone)").message("the target cluster cannot be changed: create another Deorbit"))]
 #[x_kube(validation = Rule::new("has(self.openstack) == has(oldSelf.openstack) && (!has(self.openstack) || self.openstack == oldSelf.openstack) && self.clusterName == oldSelf.clusterName").message("openstack and clusterName cannot be changed: create another Deorbit"))]
 #[x_kube(validation = Rule::new("self.provider == oldSelf.provider && self.resources == oldSelf.resources && self.retainedVolumes == oldSelf.retainedVolumes && self.creationBlock == oldSelf.creationBlock && self.podDeletion == oldSelf.podDeletion && self.discoverByClusterName == oldSelf.discoverByClusterName").message("what is deleted and how cannot be changed: only timeouts, onTimeout, orphanPolicy, clusterSurvives, ttlSecondsAfterFinished and dryRun can; create another Deorbit"))]
 #[x_kube(validation = Rule::new("!self.dryRun || oldSelf.dryRun").message("dryRun can be switched off, not on: a run that deletes cannot become a dry run"))]
 pub struct DeorbitSpec {
-    /// Kubeconfig of the target cluster. Exactly one of kubeconfig and inCluster is given.
+    /// Kubeconfig of the target cluster. Exactly one of kubeconfig, inCluster and clusterGone is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<Kubeconfig>,
     /// The target is the cluster that deorbiter itself runs in.
     #[serde(default)]
     pub in_cluster: bool,
+    /// The API server of the target cluster does not exist any more: what the cluster left in OpenStack is found by clusterName alone, and
+    /// handled by orphanPolicy. The cluster is neither read nor written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_gone: Option<ClusterGone>,
     /// The cloud of the target cluster. OpenStack: volumes and snapshots of Cinder and load balancers of Octavia are deleted and, with
     /// openstack, verified there by their IDs. Any: volumes and snapshots of every CSI driver and load balancers of every class are
     /// deleted by the cluster's own controllers, and their objects are waited for until these are gone with their finalizers. No cloud is
@@ -186,6 +192,17 @@ pub struct Kubeconfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048), regex(pattern = "^https://"))]
     pub server: Option<String>,
+}
+
+/// A cluster without an API server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterGone {
+    /// ID of the project that the cluster was in. No Node and no object of the cluster can prove any more that the login is the cluster's
+    /// own: a login for another project is refused.
+    #[serde(rename = "projectID")]
+    #[schemars(length(min = 1, max = 64))]
+    pub project_id: String,
 }
 
 /// The cloud of a cluster.

@@ -138,9 +138,14 @@ fn run(deorbit: &Deorbit, stored: &Stored) -> Run {
 async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Option<Client>, Option<Cloud>) {
     // A block has the Deorbit's UID in its name: it can be lifted in any cluster. Everything else needs the identity of the target.
     let only_block = run.deleting.is_some() || run.status.phase.is_final();
-    let (client, cluster) = match memo.target(context, &run.namespace, &run.spec).await {
+    let target = match run.spec.cluster_gone {
+        Some(_) => Ok(None),
+        None => memo.target(context, &run.namespace, &run.spec).await.map(Some),
+    };
+    let (client, cluster) = match target {
         Err(why) => (None, Err(why)),
-        Ok(client) => {
+        Ok(None) => (None, Ok(Cluster::gone())),
+        Ok(Some(client)) => {
             let cluster = if only_block {
                 target::block(&client, &run.uid).await.map(|block| Cluster { block, ..Cluster::default() })
             } else {

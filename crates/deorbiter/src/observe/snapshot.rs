@@ -7,7 +7,7 @@ mod unread;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Trigger};
+use common::api::deorbit::{CreationBlock, DeorbitSpec, DeorbitStatus, Kind, Trigger};
 use jiff::Timestamp;
 
 pub use cloud::{
@@ -90,6 +90,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether new objects are to be blocked in the target.
+    #[must_use]
+    pub fn desires_block(&self) -> bool {
+        self.spec.creation_block != CreationBlock::None && self.spec.cluster_gone.is_none()
+    }
+
     /// The target cluster, if it may be cleaned up: it is not the management cluster, unless `inCluster` says so, and it is the one
     /// that the records are about. A kubeconfig can be made from the wrong context, and a Secret can get the kubeconfig of
     /// another cluster during the run. `management`: the UID of the management cluster's namespace kube-system, or why it is

@@ -26,10 +26,13 @@ impl Planner<'_> {
 
     /// Its form, and whether it is in place; None where none is desired.
     fn desired(&self, cluster: &Cluster) -> Option<(Form, bool)> {
-        let form = match self.snapshot.run.spec.creation_block {
-            CreationBlock::None => return None,
+        let run = &self.snapshot.run;
+        if !run.desires_block() {
+            return None;
+        }
+        let form = match run.spec.creation_block {
             CreationBlock::Policy if cluster.block.policies => Form::Policy,
-            CreationBlock::Policy | CreationBlock::Webhook => Form::Webhook,
+            _ => Form::Webhook,
         };
         Some((
             form,
@@ -155,7 +158,7 @@ pub fn may_exist(run: &Run) -> bool {
         Some(Status::False) | None => {
             run.status.phase >= Phase::Inventory
                 && run.status.phase != Phase::Planned
-                && run.spec.creation_block != CreationBlock::None
+                && run.desires_block()
                 && !run.spec.dry_run
         }
     }

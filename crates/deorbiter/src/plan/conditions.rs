@@ -89,6 +89,10 @@ fn observed(planner: &Planner<'_>) -> Vec<Word> {
     let Snapshot { run, cluster, cloud, .. } = planner.snapshot;
     let mut words = Vec::new();
     match cluster {
+        Ok(_) if run.spec.cluster_gone.is_some() => {
+            let message = "spec.clusterGone is given: the cluster is not read".to_owned();
+            words.push(("TargetReachable", Status::Unknown, "ClusterGone", message));
+        }
         Ok(cluster) => {
             words.push(("TargetReachable", Status::True, "Read", "the target cluster was read".to_owned()));
             let stopped = stopped(cluster, planner.now);
@@ -179,8 +183,13 @@ fn progress(planner: &Planner<'_>) -> Vec<Word> {
             format!("{left}, and spec.onTimeout is Block"),
         ),
         Phase::Planned => {
-            let message =
-                format!("{remaining} would be deleted, {kept} kept; ConfigMap {} lists them", status.records);
+            let reported = planner.tally.reported;
+            let only = if reported > 0 { format!(", {reported} reported") } else { String::new() };
+            let message = format!(
+                "{} would be deleted{only}, {kept} kept; ConfigMap {} lists them",
+                remaining - reported,
+                status.records
+            );
             (Status::False, Status::False, Status::True, Status::False, "Planned", message)
         }
         _ => {
@@ -234,6 +243,14 @@ fn verified(planner: &Planner<'_>, debris: i64) -> Word {
             Presence::Present(_) | Presence::Absent(_) => None,
         });
     match (cloud, unknown) {
+        (Some(Ok(cloud)), None) if run.spec.cluster_gone.is_some() => {
+            let region =
+                cloud.region.as_deref().map_or_else(String::new, |region| format!(", region {region}"));
+            let (project, name) = (&cloud.project, &run.spec.cluster_name);
+            let message =
+                format!("nothing in project {project}{region} has the name of cluster {name} any more");
+            ("Verified", Status::True, "NothingFound", message)
+        }
         (Some(Ok(_)), None) => ("Verified", Status::True, "EachIDIsGone", "0 left".to_owned()),
         (_, Some(why)) => {
             let message = format!("the cluster has nothing left; not everything could be verified: {why}");

@@ -9,7 +9,7 @@ use super::action::ObjectKind;
 use super::found::{self, Found};
 use super::presence::NOT_PROVEN;
 use crate::names;
-use crate::observe::snapshot::{Cloud, Cluster, Unread};
+use crate::observe::snapshot::{Cloud, Cluster, Run, Unread};
 use crate::record::{Proof, Recorded};
 
 /// The records with what was found now. None is ever removed; an object that had no ID yet may get one. `is_known`: OpenStack was read,
@@ -136,7 +136,8 @@ pub fn record_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
 }
 
 /// Records what proves that the login is for the target's own project and region.
-pub fn prove(proof: &mut Proof, records: &[Arc<Recorded>], cloud: &Cloud) {
+pub fn prove(proof: &mut Proof, run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) {
+    proof.project |= run.spec.cluster_gone.as_ref().is_some_and(|gone| gone.project_id == cloud.project);
     proof.server = proof.server.take().or_else(|| cloud.own_server.clone());
     for record in records.iter().filter(|record| record.named && cloud.shows(record)) {
         match record.kind {
@@ -152,6 +153,7 @@ pub fn prove(proof: &mut Proof, records: &[Arc<Recorded>], cloud: &Cloud) {
 #[must_use]
 pub fn unproven(
     proof: &Proof,
+    run: &Run,
     records: &[Arc<Recorded>],
     cluster: Option<&Cluster>,
     cloud: &Cloud,
@@ -161,6 +163,12 @@ pub fn unproven(
     let is_evidence =
         |record: &&Arc<Recorded>| record.named && matches!(record.kind, Kind::Volume | Kind::LoadBalancer);
     let resources = records.iter().filter(is_evidence).count();
+    if let (Some(gone), false) = (&run.spec.cluster_gone, proof.project) {
+        return Some(Unread::NotProven(format!(
+            "the login is for project {}, and spec.clusterGone.projectID is {}",
+            cloud.project, gone.project_id
+        )));
+    }
     if proof.any() || servers + resources == 0 {
         return None;
     }

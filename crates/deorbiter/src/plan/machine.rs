@@ -229,7 +229,11 @@ impl<'a> Planner<'a> {
             self.record_routes(cluster);
         }
         if run.spec.dry_run {
-            return self.go(Phase::Planned);
+            // Nothing else shows what a run would do. In a living cluster, what has no object yet may still get one.
+            return match run.spec.cluster_gone.is_some() && !self.book.discovered {
+                true => self.discover(),
+                false => self.go(Phase::Planned),
+            };
         }
         if !self.blocked(cluster) {
             return Some(SOON / 4);
@@ -244,6 +248,7 @@ impl<'a> Planner<'a> {
             return None;
         }
         (self.status.start_time, self.book.clock) = (Some(self.now), Some(self.now));
+        self.book.discovered = false;
         self.go(Phase::Inventory)
     }
 

@@ -3,6 +3,7 @@ mod cases;
 mod discovery;
 mod endings;
 mod env;
+mod gone;
 mod ingresses;
 mod laws;
 mod model;

@@ -40,6 +40,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// A cluster without an API server: it has no objects, and no Nodes.
+    #[must_use]
+    pub fn gone() -> Cluster {
+        Cluster { nodes: Some(Vec::new()), ..Cluster::default() }
+    }
+
     /// The Nodes that are known.
     pub fn known_nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().flatten()

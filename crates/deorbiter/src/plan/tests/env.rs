@@ -278,6 +278,8 @@ impl TestEnv {
             run: self.run.clone(),
             cluster: if self.course.refused.contains(&self.reconcile) {
                 Err(Unread::Refused("Unauthorized".into()))
+            } else if self.run.spec.cluster_gone.is_some() {
+                Ok(Cluster::gone())
             } else if blind {
                 Err(Unread::NoResponse("connection refused".into()))
             } else {
