@@ -8,7 +8,7 @@ use common::plan::Plan;
 use jiff::Timestamp;
 
 use super::found::Found;
-use super::{Act, Action, Planner, Reason, deletion, discovery, plan, routes};
+use super::{Action, Planner, Reason, deletion, discovery, plan, routes};
 use crate::observe::snapshot::{DoubtfulRoute, Snapshot};
 use crate::record::{NodeRoute, Recorded};
 use crate::settings::Settings;
