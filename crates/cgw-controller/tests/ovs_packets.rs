@@ -32,7 +32,7 @@ use load::Load;
 
 /// The name of the pod and the client that it saw.
 fn through(lab: &Lab, client: &str, vip: &str) -> Option<(String, String)> {
-    let line = if client == "ext" { lab.ext.fetch(vip, 80) } else { lab.pod(client).fetch(vip, 80) }?;
+    let line = if client == "ext" { lab.ext.greeting(vip, 80) } else { lab.pod(client).greeting(vip, 80) }?;
     let (pod, seen) = line.split_once(' ')?;
     Some((pod.to_owned(), seen.to_owned()))
 }
@@ -130,7 +130,7 @@ fn unbound_pods_reach_a_vip_with_the_address_of_their_node() {
         // On the gateway itself: the address of tun0.
         assert_eq!(through(lab, "c3", VIP_B), Some(("b1".into(), "10.130.0.1".into())));
         // A process of the gateway.
-        let line = lab.nodes["g1"].ns.fetch(VIP_B, 80).expect("the gateway reaches the VIP");
+        let line = lab.nodes["g1"].ns.greeting(VIP_B, 80).expect("the gateway reaches the VIP");
         assert!(line.starts_with("b1 192.168.50."), "{line}");
     });
 }
@@ -153,7 +153,7 @@ fn bound_pods_without_a_gateway_are_dropped() {
         lab.reset(&State { a: None, ..State::new("g1", "g1") });
         for pod in ["a1", "a2", "a3"] {
             assert_eq!(lab.pod(pod).fetch(EXT, PORT), None, "{pod}");
-            assert_eq!(lab.pod(pod).seen_udp(EXT, PORT), None, "{pod}");
+            assert_eq!(lab.pod(pod).fetch_udp(EXT, PORT), None, "{pod}");
         }
         assert_eq!(lab.pod("b1").seen(EXT, PORT), seen(VIP_B));
         assert_eq!(lab.pod("c1").seen(EXT, PORT), seen("192.168.50.11"));
@@ -170,7 +170,7 @@ fn pods_that_an_agent_has_not_read_are_dropped() {
         // Its node has read it, the gateway has not: it must not leave with the address of the gateway, nor reach a VIP.
         lab.nodes["n2"].apply(lab.datapath("n2", &State::new("g1", "g1")));
         assert_eq!(lab.pod("a2").fetch(EXT, PORT), None);
-        assert_eq!(lab.pod("a2").seen_udp(EXT, PORT), None);
+        assert_eq!(lab.pod("a2").fetch_udp(EXT, PORT), None);
         assert_eq!(lab.pod("a2").fetch(VIP_B, 80), None);
         lab.nodes["g1"].apply(lab.datapath("g1", &State::new("g1", "g1")));
         assert_eq!(lab.pod("a2").seen(EXT, PORT), seen(VIP_A));
@@ -417,7 +417,7 @@ fn kube_proxy_translates_and_the_driver_marks() {
     let restricted = State { sources: BTreeMap::from([("b", vec!["192.168.50.100/32"])]), ..state };
     g1.apply(lab.datapath("g1", &restricted));
     assert_eq!(through(&lab, "ext", VIP_B), Some(("b1".into(), EXT.into())));
-    assert_eq!(through(&lab, "a2", VIP_B), None);
+    assert_eq!(lab.pod("a2").fetch(VIP_B, 80), None);
     g1.ns.sh("iptables -t nat -D PREROUTING -j KUBE-SERVICES; iptables -t nat -F KUBE-SERVICES; iptables -t nat -X KUBE-SERVICES");
 }
 
@@ -449,7 +449,10 @@ fn a_vip_admits_the_sources_of_its_service() {
                         "ext" => &lab.ext,
                         name => lab.nodes.get(name).map_or_else(|| lab.pod(name), |member| &member.ns),
                     };
-                    (client, scope.spawn(move || ns.fetch(VIP_B, 80)))
+                    let is_admitted = admitted.contains(&client);
+                    let attempt =
+                        move || if is_admitted { ns.greeting(VIP_B, 80) } else { ns.fetch(VIP_B, 80) };
+                    (client, scope.spawn(attempt))
                 });
                 let reached = attempts.into_iter().filter_map(|(client, attempt)| {
                     attempt.join().unwrap().is_some_and(|line| line.starts_with("b1 ")).then_some(client)

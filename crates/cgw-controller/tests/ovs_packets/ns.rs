@@ -11,6 +11,11 @@ use std::{
     time::Duration,
 };
 
+/// How long an attempt waits for a response; after one attempt, a packet counts as dropped.
+const SILENCE: Duration = Duration::from_millis(1500);
+/// Attempts where a response is expected.
+const ATTEMPTS: usize = 20;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A network namespace with a thread in it.
@@ -69,31 +74,43 @@ impl Ns {
     /// A TCP connection to a server of the lab: the first line that it sends.
     pub fn fetch(&self, to: &str, port: u16) -> Option<String> {
         let to = SocketAddr::new(to.parse().unwrap(), port);
-        self.run(move || fetch(to, Duration::from_millis(1500)))
+        self.run(move || fetch(to, SILENCE))
     }
 
-    /// The address that a server sees.
+    /// The greeting of a server. One that is expected: a busy machine delays it, and Open vSwitch uses a flow some time after it
+    /// has accepted it.
+    pub fn greeting(&self, to: &str, port: u16) -> Option<String> {
+        (0..ATTEMPTS).find_map(|_| self.fetch(to, port))
+    }
+
+    /// The address that a server sees, of a connection that is expected.
     pub fn seen(&self, to: &str, port: u16) -> Option<String> {
-        self.fetch(to, port)?.split_whitespace().nth(1).map(ToOwned::to_owned)
+        self.greeting(to, port)?.split_whitespace().nth(1).map(ToOwned::to_owned)
     }
 
-    /// The address that the UDP server of the outside sees.
+    /// The address that the UDP server of the outside sees, of a packet that is expected.
     pub fn seen_udp(&self, to: &str, port: u16) -> Option<String> {
+        let response = (0..ATTEMPTS).find_map(|_| self.fetch_udp(to, port))?;
+        response.split_whitespace().nth(1).map(ToOwned::to_owned)
+    }
+
+    /// The response of a UDP server to one packet; None after a short time.
+    pub fn fetch_udp(&self, to: &str, port: u16) -> Option<String> {
         let to = SocketAddr::new(to.parse().unwrap(), port);
         self.run(move || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            socket.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+            socket.set_read_timeout(Some(SILENCE)).unwrap();
             socket.send_to(b"?", to).ok()?;
             let mut buffer = [0; 100];
             let count = socket.recv(&mut buffer).ok()?;
-            String::from_utf8_lossy(&buffer[..count]).split_whitespace().nth(1).map(ToOwned::to_owned)
+            Some(String::from_utf8_lossy(&buffer[..count]).into_owned())
         })
     }
 
     /// A connection that stays open.
     pub fn connect(&self, to: &str, port: u16) -> Option<Open> {
         let to = SocketAddr::new(to.parse().unwrap(), port);
-        self.run(move || Open::new(to, Duration::from_millis(1500)))
+        self.run(move || (0..ATTEMPTS).find_map(|_| Open::new(to, SILENCE)))
     }
 
     pub(super) fn serve(&self, name: &str, ports: &[u16]) {
