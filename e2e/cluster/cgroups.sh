@@ -11,6 +11,10 @@
 # Whether the controllers are in the one hierarchy of cgroup v2. Otherwise they are in several of v1, as in Docker on old systems.
 unified() { [[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]]; }
 
+# Of cgroup v1. A cgroup has the weight of one process of the root cgroup (1024) by default, whatever is in it: beside a hundred processes
+# of other tests, a whole cluster would get a hundredth of the processors.
+SHARES=32768
+
 # cgroups NAME: the folders of the cgroup NAME, one for each hierarchy
 cgroups() { findmnt -nro TARGET -t cgroup,cgroup2 | grep '^/sys/fs/cgroup' | sed "s|\$|/$1|"; }
 
@@ -28,6 +32,7 @@ make() {
   local dir set
   for dir in $(cgroups "$CLUSTER/$1"); do
     mkdir -p "$dir"
+    [[ ! -e ${dir%"/$1"}/cpu.shares ]] || echo "$SHARES" >"${dir%"/$1"}/cpu.shares"
     if unified; then
       delegate "${dir%"/$CLUSTER/$1"}"
       delegate "${dir%"/$1"}"
