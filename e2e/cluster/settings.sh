@@ -42,12 +42,14 @@ DNS_IMAGE=perimeter.dev/coredns:1
 say() { echo "$CLUSTER: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-# until_ok SECONDS COMMAND...: repeats the command until it succeeds
+# until_ok SECONDS COMMAND...: repeats the command until it succeeds, at last every 2 s. A dozen loops with kubectl, which takes tenths of a
+# second of a processor, would delay what they wait for.
 until_ok() {
-  local end=$((SECONDS + $1 * ${TIMEOUT_FACTOR:-10})); shift
+  local end=$((SECONDS + $1 * ${TIMEOUT_FACTOR:-10})) tenths=1; shift
   until "$@" >/dev/null 2>&1; do
     ((SECONDS < end)) || die "still failing: $*"
-    sleep 0.1
+    sleep "$((tenths / 10)).$((tenths % 10))"
+    ((tenths = tenths < 10 ? tenths * 2 : 20))
   done
 }
 
