@@ -16,8 +16,8 @@ fn claims(env: &TestEnv) -> Api<PersistentVolumeClaim> {
 async fn the_kind_refuses_contradictory_specs() {
     let env = TestEnv::start().await.unwrap();
     for (spec, why) in [
-        (json!({"inCluster": true}), "exactly one of kubeconfig and inCluster"),
-        (json!({"kubeconfig": null}), "exactly one of kubeconfig and inCluster"),
+        (json!({"inCluster": true}), "exactly one of kubeconfig, inCluster: true and clusterGone"),
+        (json!({"kubeconfig": null}), "exactly one of kubeconfig, inCluster: true and clusterGone"),
         (
             json!({"discoverByClusterName": true, "openstack": {"identityRef": {"name": "cloud"}}}),
             "discoverByClusterName needs a clusterName",
