@@ -8,6 +8,10 @@ for tool in runc nft ip iptables nsenter unshare openssl python3 conntrack; do
   command -v $tool >/dev/null ||
     die "$tool is missing (Debian: runc nftables iproute2 iptables util-linux openssl python3 conntrack)"
 done
+# containerd, kubelet and kube-proxy of a node, and each API server, watch files: beside other tests, twelve nodes exceed Debian's limit of
+# 128, and the kubelets end with "too many open files". The limit stays until the next boot.
+limit=/proc/sys/fs/inotify/max_user_instances
+(($(<$limit) >= 8192)) || echo 8192 >$limit || say "$limit is $(<$limit) and cannot be raised: beside other tests, kubelets may not start"
 make power
 enter power
 mkdir -p "$STATE"/{pki,images}

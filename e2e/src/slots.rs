@@ -20,9 +20,6 @@ pub struct Slot(&'static Slots);
 
 /// Concurrent starts of control planes: each takes seconds of every processor, and eight of them take minutes.
 pub static STARTING_CONTROL_PLANES: Slots = Slots::new(2);
-/// Starts of real clusters: the programs of a dozen machines begin at the same time, and three clusters at once take longer than one after
-/// the other.
-pub static STARTING_CLUSTERS: Slots = Slots::new(1);
 /// natgw's environments on a shared control plane: two hollow nodes, two proxies and natgw each.
 pub static NATGW: Slots = Slots::new(16);
 /// routegc's environments, which share one Neutron.
