@@ -594,7 +594,7 @@ fn first_installation_leaks_no_address_of_a_gateway() {
     lab.nodes["g1"].restart(lab.profile, PortMode::Own);
     let addresses: [IpAddr; 1] = [VIP_A.parse().unwrap()];
     lab.nodes["g1"].apply(lab.datapath("g1", &State { unread: vec!["a1"], ..state.clone() }));
-    let counter = Counter::new(&lab.ext, PORT, &addresses);
+    let counter = Counter::of_connections(&lab.ext, PORT, &addresses);
     lab.nodes["n1"].apply(lab.datapath("n1", &state));
     assert_eq!(lab.pod("a1").fetch(EXT, PORT), None);
     assert_eq!(counter.packets(), [0, 0]);

@@ -551,13 +551,22 @@ pub struct Counter<'a> {
 impl<'a> Counter<'a> {
     /// Counts packets to a port of the outside, by source.
     pub fn new(ext: &'a Ns, port: u16, sources: &[IpAddr]) -> Counter<'a> {
+        Self::with(ext, port, sources, "")
+    }
+
+    /// Counts attempts to connect, by source: pods of earlier tests may still repeat the last packets of their connections.
+    pub fn of_connections(ext: &'a Ns, port: u16, sources: &[IpAddr]) -> Counter<'a> {
+        Self::with(ext, port, sources, "--syn")
+    }
+
+    fn with(ext: &'a Ns, port: u16, sources: &[IpAddr], flags: &str) -> Counter<'a> {
         ext.sh("iptables -t raw -F PREROUTING");
         for source in sources {
             ext.sh(&format!(
-                "iptables -t raw -A PREROUTING -s {source}/32 -p tcp -m tcp --dport {port} -j ACCEPT"
+                "iptables -t raw -A PREROUTING -s {source}/32 -p tcp -m tcp --dport {port} {flags} -j ACCEPT"
             ));
         }
-        ext.sh(&format!("iptables -t raw -A PREROUTING -p tcp -m tcp --dport {port} -j ACCEPT"));
+        ext.sh(&format!("iptables -t raw -A PREROUTING -p tcp -m tcp --dport {port} {flags} -j ACCEPT"));
         Counter { ext, port }
     }
 
