@@ -204,6 +204,11 @@ impl<'a> Planner<'a> {
         self.snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().ok())
     }
 
+    /// Whether the present phase has lasted so long.
+    fn in_phase_for(&self, limit: Duration) -> bool {
+        self.book.phase_since.is_some_and(|since| outlook::is_over(since, limit, self.now))
+    }
+
     /// Reports servers that cannot be used, and since when the target has not responded.
     fn availability(&mut self) {
         self.book.unreachable_since = match &self.snapshot.cluster {

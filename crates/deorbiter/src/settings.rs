@@ -1,4 +1,4 @@
-//! Settings that apply to every Deorbit of this process, and the drivers and classes that count in one run.
+//! Settings that apply to every Deorbit of this process, and the scope of one run: the drivers and classes that it handles.
 
 use std::collections::BTreeSet;
 
@@ -24,14 +24,14 @@ impl Default for Settings {
     }
 }
 
-/// The drivers and load balancer classes that count in one run.
+/// The CSI drivers, provisioners and load balancer classes that a run handles.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
     /// Those of OpenStack.
     OpenStack(&'a Settings),
     /// All of them.
     Any {
-        /// Names of the cluster's CSI drivers: a provisioner counts only if it is one of them.
+        /// Names of the cluster's CSI drivers: a provisioner is in scope only if it is one of them.
         drivers: &'a BTreeSet<String>,
     },
 }
@@ -46,7 +46,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether volumes and snapshots of this CSI driver count.
+    /// Whether volumes and snapshots of this CSI driver are in scope.
     #[must_use]
     pub fn has_driver(self, driver: &str) -> bool {
         match self {
@@ -55,7 +55,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether claims of this provisioner get volumes that count. Other provisioners make volumes without a driver, as directories of
+    /// Whether claims of this provisioner get volumes that are in scope. Other provisioners make volumes without a driver, as directories of
     /// Nodes and of NFS servers.
     #[must_use]
     pub fn has_provisioner(self, provisioner: &str) -> bool {
@@ -69,7 +69,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether Services of this class count.
+    /// Whether Services of this class are in scope.
     #[must_use]
     pub fn has_class(self, class: Option<&str>) -> bool {
         match self {

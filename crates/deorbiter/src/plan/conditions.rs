@@ -244,11 +244,8 @@ fn verified(planner: &Planner<'_>, debris: i64) -> Word {
         });
     match (cloud, unknown) {
         (Some(Ok(cloud)), None) if run.spec.cluster_gone.is_some() => {
-            let region =
-                cloud.region.as_deref().map_or_else(String::new, |region| format!(", region {region}"));
-            let (project, name) = (&cloud.project, &run.spec.cluster_name);
-            let message =
-                format!("nothing in project {project}{region} has the name of cluster {name} any more");
+            let (place, name) = (cloud.place(), &run.spec.cluster_name);
+            let message = format!("nothing in project {place} has the name of cluster {name} any more");
             ("Verified", Status::True, "NothingFound", message)
         }
         (Some(Ok(_)), None) => ("Verified", Status::True, "EachIDIsGone", "0 left".to_owned()),

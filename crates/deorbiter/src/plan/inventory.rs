@@ -172,10 +172,9 @@ pub fn unproven(
     if proof.any() || servers + resources == 0 {
         return None;
     }
-    let region = cloud.region.as_deref().map_or_else(String::new, |region| format!(", region {region}"));
     Some(Unread::NotProven(format!(
-        "{NOT_PROVEN} Project {}{region} has none of the servers of {servers} Nodes, and none of {resources} recorded volumes and load balancers",
-        cloud.project
+        "{NOT_PROVEN} Project {} has none of the servers of {servers} Nodes, and none of {resources} recorded volumes and load balancers",
+        cloud.place()
     )))
 }
 

@@ -355,11 +355,6 @@ impl<'a> Planner<'a> {
         None
     }
 
-    /// Whether the present phase has lasted so long.
-    pub(super) fn in_phase_for(&self, limit: Duration) -> bool {
-        self.book.phase_since.is_some_and(|since| is_over(since, limit, self.now))
-    }
-
     /// Without credentials, or without an ID, load balancers cannot be verified: they get some time after the last Service is gone. So do
     /// volumes and snapshots of any provider that had no ID: their driver may still have been creating them.
     fn grace_is_over(&self) -> bool {

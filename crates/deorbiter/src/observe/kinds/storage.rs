@@ -110,7 +110,7 @@ pub struct VolumeStatus {
 pub type Volume = Object<VolumeSpec, VolumeStatus>;
 
 impl Volume {
-    /// The fields of the PersistentVolume that the observed state keeps; None if its driver does not count.
+    /// The fields of the PersistentVolume that the observed state keeps; None if its driver is not in scope.
     pub fn kept(self, scope: Scope<'_>) -> Option<kept::Volume> {
         let mut spec = self.spec.unwrap_or_default();
         let (driver, handle) = spec.handle().filter(|(driver, _)| scope.has_driver(driver))?;
@@ -133,7 +133,7 @@ pub struct Class {
 }
 
 impl Class {
-    /// Its name, where its provisioner counts.
+    /// Its name, if its provisioner is in scope.
     pub fn kept(self, scope: Scope<'_>) -> Option<String> {
         scope.has_provisioner(&self.provisioner).then_some(self.metadata.name)
     }
@@ -209,7 +209,7 @@ pub struct ContentStatus {
 pub type Content = Object<ContentSpec, ContentStatus>;
 
 impl Content {
-    /// The fields of the VolumeSnapshotContent that the observed state keeps; None if its driver does not count.
+    /// The fields of the VolumeSnapshotContent that the observed state keeps; None if its driver is not in scope.
     pub fn kept(self, scope: Scope<'_>) -> Option<kept::Content> {
         let spec = self.spec.unwrap_or_default();
         let of = |handle: String| scope.id(&spec.driver, handle);
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
 
-    /// IDs of a PersistentVolume with this source in mode OpenStack and in mode Any; None where it does not count.
+    /// IDs of a PersistentVolume with this source in mode OpenStack and in mode Any; None where it is not in scope.
     fn ids(source: Value) -> [Option<String>; 2] {
         let (settings, drivers) = (Settings::default(), BTreeSet::new());
         let volume = json!({"metadata": {"name": "pv"}, "spec": source});

@@ -34,6 +34,13 @@ pub struct Cloud {
 }
 
 impl Cloud {
+    /// The ID of the project and, where the login names one, the region, for messages: `ID, region NAME`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let region = self.region.as_deref().map_or_else(String::new, |region| format!(", region {region}"));
+        format!("{}{region}", self.project)
+    }
+
     /// Whether the object of this record exists, its own or shared.
     #[must_use]
     pub fn shows(&self, record: &Recorded) -> bool {

@@ -13,13 +13,13 @@ pub struct Cluster {
     pub uid: Option<String>,
     /// All claims.
     pub claims: Vec<Claim>,
-    /// PersistentVolumes whose driver counts; no others.
+    /// PersistentVolumes of drivers in the scope of the run; no others.
     pub volumes: Vec<Volume>,
-    /// Names of the StorageClasses whose provisioner counts.
+    /// Names of the StorageClasses with a provisioner in the scope of the run.
     pub classes: BTreeSet<String>,
     /// All VolumeSnapshots; none where the cluster has no such kind.
     pub snapshots: Vec<VolumeSnapshot>,
-    /// VolumeSnapshotContents whose driver counts; no others.
+    /// VolumeSnapshotContents of drivers in the scope of the run; no others.
     pub contents: Vec<Content>,
     /// Services that have a load balancer.
     pub services: Vec<Service>,
@@ -93,7 +93,7 @@ pub struct Claim {
     pub provisioner: Option<String>,
 }
 
-/// A PersistentVolume whose driver counts.
+/// A PersistentVolume of a driver in the scope of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
     /// Metadata.
@@ -119,7 +119,7 @@ pub struct VolumeSnapshot {
     pub claim: Option<String>,
 }
 
-/// A VolumeSnapshotContent whose driver counts.
+/// A VolumeSnapshotContent of a driver in the scope of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Metadata.

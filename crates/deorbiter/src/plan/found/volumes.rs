@@ -13,7 +13,7 @@ use crate::plan::action::{Object, ObjectKind};
 use crate::plan::inventory::Made;
 
 impl Finder<'_> {
-    /// Whether a claim has a volume that counts, or waits for one. Of a bound claim, its volume decides, whatever its class; of an unbound
+    /// Whether a claim has a volume in scope, or waits for one. Of a bound claim, its volume decides, whatever its class; of an unbound
     /// one, its provisioner. One that names the volume of another claim holds nothing, and never will.
     pub(super) fn holds_volume(&self, claim: &Claim) -> bool {
         match &claim.volume {

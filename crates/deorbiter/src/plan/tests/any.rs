@@ -260,7 +260,7 @@ fn check(number: usize, env: &TestEnv) {
     if !csi_stopped && !ccm_stopped {
         assert!(status.debris_count == 0 && left.is_empty(), "{number}: {left:?} {:?}", status.debris);
     }
-    // Only a load balancer whose stopped controller has no finalizer can be left without debris: nothing in the cluster shows it.
+    // Only the load balancer of a stopped controller without a finalizer can be left without debris: nothing in the cluster shows it.
     let hidden = ccm_stopped && !env.other.without_finalizer.is_empty();
     let shown = left.iter().filter(|id| !(hidden && id.starts_with("lb-"))).count();
     assert!(status.debris_count > 0 || shown == 0, "{number}: {left:?}");

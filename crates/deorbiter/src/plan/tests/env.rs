@@ -92,11 +92,16 @@ pub struct TestEnv {
 }
 
 pub fn spec(change: serde_json::Value) -> DeorbitSpec {
-    let mut spec = json!({"kubeconfig": {"secretRef": {"name": "prod"}}, "clusterName": "prod"});
-    for (key, value) in change.as_object().into_iter().flatten() {
-        spec[key] = value.clone();
+    let spec = json!({"kubeconfig": {"secretRef": {"name": "prod"}}, "clusterName": "prod"});
+    serde_json::from_value(with(spec, change)).unwrap()
+}
+
+/// An object with the fields of `change` set.
+pub fn with(mut object: serde_json::Value, change: serde_json::Value) -> serde_json::Value {
+    if let serde_json::Value::Object(change) = change {
+        object.as_object_mut().unwrap().extend(change);
     }
-    serde_json::from_value(spec).unwrap()
+    object
 }
 
 pub fn with_cloud() -> serde_json::Value {
@@ -105,11 +110,7 @@ pub fn with_cloud() -> serde_json::Value {
 
 /// A simulation with OpenStack, and with this in the spec.
 pub fn proven(change: serde_json::Value) -> TestEnv {
-    let mut all = json!({"openstack": with_cloud()});
-    for (key, value) in change.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    TestEnv::new(spec(all))
+    TestEnv::new(spec(with(json!({"openstack": with_cloud()}), change)))
 }
 
 pub fn meta(namespace: &str, name: &str) -> Meta {

@@ -12,10 +12,9 @@ use crate::settings::Settings;
 
 /// A Deorbit for a cluster `prod` that is gone, in project `p-1`, which has a volume and a load balancer of `prod`, and of `prod_7`.
 fn gone(change: Value) -> TestEnv {
-    let mut spec = json!({"clusterGone": {"projectID": "p-1"}, "clusterName": "prod", "discoverByClusterName": true,
+    let spec = json!({"clusterGone": {"projectID": "p-1"}, "clusterName": "prod", "discoverByClusterName": true,
         "openstack": with_cloud()});
-    spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-    let mut env = TestEnv::new(serde_json::from_value(spec).unwrap());
+    let mut env = TestEnv::new(serde_json::from_value(with(spec, change)).unwrap());
     let cloud = env.cloud.as_mut().unwrap();
     cloud.project = "p-1".into();
     for cluster in ["prod", "prod_7"] {

@@ -7,7 +7,7 @@ use common::api::deorbit::Phase;
 use common::conditions::Status;
 use serde_json::json;
 
-use super::{TestEnv, meta, spec};
+use super::{TestEnv, meta, spec, with};
 use crate::observe::snapshot::{Claim, Service, Volume};
 use crate::plan::Decision;
 
@@ -21,9 +21,9 @@ pub struct OtherCloud {
     pub resources: BTreeSet<String>,
     /// Reconciliations that the controllers take for each resource.
     pub delay: usize,
-    /// UIDs of Services whose controller adds no finalizer: the Service is gone at once, and its load balancer later.
+    /// UIDs of Services without a finalizer of their controller: the Service is gone at once, and its load balancer later.
     pub without_finalizer: BTreeSet<String>,
-    /// UIDs of claims whose volume is being created: that goes on after the claim is gone.
+    /// UIDs of claims with a volume that is still being created, also after the claim is gone.
     pub creating: BTreeSet<String>,
     /// The reconciliation in which work on a resource or an object began.
     begun: BTreeMap<String, usize>,
@@ -41,11 +41,7 @@ impl OtherCloud {
 impl TestEnv {
     /// A simulation with any provider, and with this in the spec.
     pub fn anywhere(change: serde_json::Value) -> TestEnv {
-        let mut all = json!({"provider": "Any"});
-        for (key, value) in change.as_object().unwrap() {
-            all[key] = value.clone();
-        }
-        let mut env = TestEnv::new(spec(all));
+        let mut env = TestEnv::new(spec(with(json!({"provider": "Any"}), change)));
         env.cluster.drivers = [DRIVER.to_owned()].into();
         env.other.delay = 2;
         env
@@ -59,7 +55,7 @@ impl TestEnv {
         self.other.resources.insert(id);
     }
 
-    /// A claim whose volume does not exist yet.
+    /// A claim without a volume yet.
     pub fn pending(&mut self, name: &str, provisioner: &str) {
         self.cluster.claims.push(Claim {
             meta: meta("a", name),
