@@ -47,6 +47,10 @@ pub fn variables(help: &str) -> BTreeSet<&str> {
     after.filter_map(|rest| rest.split([']', '=']).next()).collect()
 }
 
+/// A lease that a leader keeps on a busy machine: with the default, it exits when it gets no processor for ten seconds. Flags override it.
+const LEASE: [(&str, &str); 2] =
+    [("PERIMETER_LEADER_ELECT_LEASE_DURATION", "60s"), ("PERIMETER_LEADER_ELECT_RENEW_DEADLINE", "50s")];
+
 /// How to start a program. It can be used several times.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -127,7 +131,7 @@ impl Program {
     /// # Errors
     /// It cannot be built; the compiler's reason is on standard error.
     pub fn binary(name: &str) -> Result<Launch> {
-        Ok(Self::at(built::program(name)?))
+        Ok(LEASE.iter().fold(Self::at(built::program(name)?), |launch, (key, value)| launch.env(key, value)))
     }
 
     /// Any program, by its path.

@@ -1,8 +1,8 @@
 //! A run that is stopped at any of its writes, or has a fault at any of its calls, ends like the undisturbed one. At no time is there
 //! a forbidden state: a deleted object without its ID on record, a deleted claim of another driver, a block that outlives its Deorbit.
 //!
-//! `make test` stops after every write and takes a slice of the faults; `make test-full` stops before every write too, and takes all
-//! faults, `SWEEP=k/n` a part.
+//! `make test` takes a slice of the writes, after which it stops, and of the faults; `make test-full` stops before and after every write,
+//! and takes all faults, `SWEEP=k/n` a part.
 
 mod cloud_faults;
 
@@ -143,11 +143,12 @@ async fn stopped_at_each_write_a_run_ends_like_the_undisturbed_one() {
     let stage = Stage::set().await.unwrap();
     let Counts { stops, .. } = stage.undisturbed().await.unwrap();
     assert!(stops >= 10, "{stops} writes are too few for this scenario");
-    let slice = Slice::chosen("deorbiter", SLICES).unwrap();
-    sweep(stage, Case::stops(stops, slice.stops())).await;
+    let slice = Slice::chosen("stops of deorbiter", SLICES_OF_STOPS).unwrap();
+    sweep(stage, slice.pick(Case::stops(stops, slice.stops()))).await;
 }
 
-/// `make test` takes one fault in so many.
+/// `make test` takes one stop, and one fault, in so many.
+const SLICES_OF_STOPS: u64 = 3;
 const SLICES: u64 = 97;
 
 const OF_READS: [Harm; 3] = [Harm::Refused, Harm::Rejected(500), Harm::TooMany];

@@ -9,7 +9,7 @@ use super::{Cluster, ControlPlane, builder, kubeconfig};
 
 /// Number of control planes in a test binary. Each takes half a GiB, and seconds of every processor to start. On an idle machine more of them
 /// are faster: `E2E_CLUSTERS`.
-const MOST: usize = 6;
+const MOST: usize = 4;
 
 static FREE: OnceLock<Semaphore> = OnceLock::new();
 static POOL: Mutex<Pool> = Mutex::new(Pool { reserved: 0, idle: Vec::new() });

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use super::{Program, Samples};
 
-/// Timeout of an admin endpoint, which responds from memory.
-const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of an admin endpoint, which responds from memory, but may get no processor for long.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Program {
     /// The address of its admin port, read from its output: the first that has "admin" and an IP:PORT in it.

@@ -1,4 +1,5 @@
-//! Two natgws at work, and faults between the leader and its Lease: never two that act.
+//! Two natgws at work, and faults between the leader and its Lease: never two that act. `make test` has a slice of the duels, `make
+//! test-full` has all.
 //!
 //! An act is a write that a server has accepted, but for Leases and Events. Both replicas' proxies are on one machine and
 //! write down when each call arrives: the old leader's last act arrives before the new one's first.
@@ -8,20 +9,21 @@ use std::time::{Duration, Instant, SystemTime};
 use e2e::fault_proxy::{Fault, Matcher, Recorded, Reply, Then, When};
 use e2e::natgw::{Gateway, TIMEOUT, TestEnv};
 use e2e::program::Program;
+use e2e::sweep::Slice;
 use futures::{StreamExt as _, stream};
 use nix::libc;
 
-use crate::leader_election::contender::{ROOMY, Times, renewals};
+use crate::leader_election::contender::{ROOMY, SHORT, Times, renewals};
 use crate::leader_election::processes::{Replica, pair};
 
+/// The part of the duels that `make test` has.
+const SLICES: u64 = 3;
 /// Duels at a time: they mostly wait for leases to run out.
 const AT_ONCE: usize = 5;
 /// How often a duel is repeated at most, because its leader lost its lease before the fault.
 const DUELS: usize = 5;
-/// Short, with room for a busy machine: no lease is lost but by the fault.
-const STURDY: Times = Times(8_000, 5_000, 500);
-/// Longer than the renew deadline of [`STURDY`], and shorter than its lease.
-const TOO_LATE: Duration = Duration::from_millis(6_000);
+/// Longer than the renew deadline of [`SHORT`], and shorter than its lease.
+const TOO_LATE: Duration = Duration::from_secs(20);
 
 /// Two gateways between which the route moves to and fro, a leader and a standby.
 struct Duel {
@@ -149,7 +151,7 @@ fn report(what: &str, scores: &[Score]) {
 
 /// A duel in which the first leader meets a fault. None: on a busy machine it has lost its lease before.
 async fn lose_the_lease(name: &str, matcher: Matcher, fault: Fault) -> Option<Score> {
-    let duel = Duel::begin(STURDY).await;
+    let duel = Duel::begin(SHORT).await;
     let rule = duel.first.api.rule(matcher, fault);
     let work = async {
         loop {
@@ -181,7 +183,8 @@ async fn lose_the_lease(name: &str, matcher: Matcher, fault: Fault) -> Option<Sc
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_lease_calls_fail_stops_before_the_other_acts() {
     // All other requests succeed: only the old leader itself prevents its writes.
-    let scores: Vec<Score> = stream::iter(fatal())
+    let faults = Slice::chosen("faults that cost the lease", SLICES).unwrap().pick(fatal());
+    let scores: Vec<Score> = stream::iter(faults)
         .map(|(name, matcher, fault)| async move {
             for _ in 0..DUELS {
                 if let Some(score) = lose_the_lease(name, matcher.clone(), fault.clone()).await {
@@ -236,7 +239,7 @@ enum Sleep {
 /// A duel whose first replica is stopped (SIGSTOP). If it loses its Lease before its nth write, as on a busy machine, the duel is repeated.
 async fn with_sleeper(sleep: Sleep, name: &str) -> Duel {
     for _ in 0..DUELS {
-        let duel = Duel::begin(STURDY).await;
+        let duel = Duel::begin(SHORT).await;
         let sleeper = duel.first.program.clone();
         match sleep {
             Sleep::At(n, when) => {
@@ -297,7 +300,8 @@ async fn a_leader_that_was_stopped_beyond_its_lease_writes_nothing_when_it_conti
     let moments = [When::BeforeForward, When::AfterServerActed, When::AfterResponse];
     let at_writes = (1..=4).flat_map(|n| moments.map(|when| Sleep::At(n, when)));
     let between = [5, 30, 60, 90, 150, 400, 700, 1_000].map(|ms| Sleep::After(Duration::from_millis(ms)));
-    let scores: Vec<Score> = stream::iter(at_writes.chain(between))
+    let moments = Slice::chosen("asleep beyond the lease", SLICES).unwrap().pick(at_writes.chain(between));
+    let scores: Vec<Score> = stream::iter(moments)
         .map(|sleep| async move {
             let name = format!("asleep {sleep:?}");
             let duel = with_sleeper(sleep, &name).await;

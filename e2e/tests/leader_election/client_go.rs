@@ -62,7 +62,7 @@ async fn a_killed_client_go_leader_is_succeeded_after_its_lease_duration() {
     let (old, new) = arena.history.takeovers().pop().unwrap();
     assert_eq!((holder(&old), holder(&new)), (theirs.as_str(), "ours"));
     assert_eq!(new.lease_transitions, Some(old.lease_transitions.unwrap() + 1));
-    assert_eq!(new.lease_duration_seconds, Some(9));
+    assert_eq!(new.lease_duration_seconds, Some(24));
     arena.history.assert_sound();
     println!(
         "client-go killed: ours took over {} after its last renewal",

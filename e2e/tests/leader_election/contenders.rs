@@ -6,7 +6,7 @@ use common::leader::Ended;
 use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::natgw::TIMEOUT;
 
-use crate::leader_election::contender::{Arena, Contender, LONG, ROOMY, SHORT, renewals};
+use crate::leader_election::contender::{AFTER_SHORT, Arena, Contender, LONG, ROOMY, SHORT, renewals};
 use crate::leader_election::history::{acquired, holder, renewed};
 
 /// Releases the lease.
@@ -23,7 +23,7 @@ async fn a_renewal_that_arrives_after_the_takeover_is_refused() {
     let mut second = arena.contender("second", SHORT).await;
     second.reads(2).await;
     // The renewal is held until the second leads.
-    let late = first.proxy.rule(renewals(), Fault::DelayRequest(Duration::from_secs(8)));
+    let late = first.proxy.rule(renewals(), Fault::DelayRequest(AFTER_SHORT));
     let reads = first.proxy.rule(Matcher::any().verb("get"), Fault::Refuse);
     assert_eq!(first.ended().await, Ended::Lost);
     second.leads().await;

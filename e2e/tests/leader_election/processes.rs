@@ -8,7 +8,7 @@ use e2e::natgw::TestEnv;
 use e2e::program::Program;
 use nix::sys::signal::Signal;
 
-use crate::leader_election::contender::{ROOMY, SHORT, Times};
+use crate::leader_election::contender::{SHORT, Times};
 
 /// One process with its proxies to both servers.
 pub struct Replica {
@@ -138,7 +138,7 @@ async fn a_leader_without_an_api_server_exits_and_the_standby_takes_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_cannot_reach_the_cloud_steps_down_for_one_that_can() {
-    let (env, gateway, first, second) = pair(ROOMY).await;
+    let (env, gateway, first, second) = pair(SHORT).await;
     let other = env.node(Some("198.51.100.2")).await.unwrap();
     env.wait_for_setup(&other, "198.51.100.2").await.unwrap();
     // As if its route to the cloud were by the gateway, which is stopped.
