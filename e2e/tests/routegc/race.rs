@@ -1,5 +1,5 @@
 //! Eight writers add and remove routes of the router while routegc removes others: no added route is lost, and no removed one returns.
-//! `make test` runs 6 reconciliations, `SWEEP=all` 1,000.
+//! `make test` runs 3 reconciliations, `SWEEP=all` 1,000.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ async fn write(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_writers_lose_nothing() {
     let whole = std::env::var("SWEEP").as_deref() == Ok("all");
-    let count = if whole { 1000 } else { 6 };
+    let count = if whole { 1000 } else { 3 };
     let env = TestEnv::start().await.unwrap();
     env.node(1).await.unwrap();
     env.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
