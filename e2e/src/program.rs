@@ -47,10 +47,6 @@ pub fn variables(help: &str) -> BTreeSet<&str> {
     after.filter_map(|rest| rest.split([']', '=']).next()).collect()
 }
 
-/// A lease that a leader keeps on a busy machine: with the default, it exits when it gets no processor for ten seconds. Flags override it.
-const LEASE: [(&str, &str); 2] =
-    [("PERIMETER_LEADER_ELECT_LEASE_DURATION", "60s"), ("PERIMETER_LEADER_ELECT_RENEW_DEADLINE", "50s")];
-
 /// How to start a program. It can be used several times.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -127,11 +123,15 @@ impl Launch {
 impl Program {
     /// A program of this workspace, from the target folder and the profile that the test itself was built in. A program that is
     /// missing or older than its sources is built first, because cargo does not build programs of other packages for a test.
+    /// Without flags that say otherwise, a leader has a lease of a minute.
     ///
     /// # Errors
     /// It cannot be built; the compiler's reason is on standard error.
     pub fn binary(name: &str) -> Result<Launch> {
-        Ok(LEASE.iter().fold(Self::at(built::program(name)?), |launch, (key, value)| launch.env(key, value)))
+        // On a busy machine, a leader with the default exits when it gets no processor for ten seconds.
+        Ok(Self::at(built::program(name)?)
+            .env("PERIMETER_LEADER_ELECT_LEASE_DURATION", "60s")
+            .env("PERIMETER_LEADER_ELECT_RENEW_DEADLINE", "50s"))
     }
 
     /// Any program, by its path.

@@ -149,7 +149,7 @@ async fn stopped_at_each_write_a_run_ends_like_the_undisturbed_one() {
 
 /// `make test` takes one stop, and one fault, in so many.
 const SLICES_OF_STOPS: u64 = 3;
-const SLICES: u64 = 97;
+const SLICES_OF_FAULTS: u64 = 97;
 
 const OF_READS: [Harm; 3] = [Harm::Refused, Harm::Rejected(500), Harm::TooMany];
 const OF_WRITES: [Harm; 5] =
@@ -159,7 +159,7 @@ const OF_WRITES: [Harm; 5] =
 async fn with_a_fault_at_any_call_a_run_ends_like_the_undisturbed_one() {
     let stage = Stage::set().await.unwrap();
     let counts = stage.undisturbed().await.unwrap();
-    let slice = Slice::chosen("deorbiter", SLICES).unwrap();
+    let slice = Slice::chosen("deorbiter", SLICES_OF_FAULTS).unwrap();
     let cases = slice.pick(Case::faults_by_kind(&counts.calls, &OF_READS, &OF_WRITES));
     println!("{counts:?}: {} faults, {slice}", cases.len());
     sweep(stage, cases).await;

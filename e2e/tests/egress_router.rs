@@ -5,13 +5,12 @@
 // A family is the index in pairs of addresses: 0 is IPv4, 1 is IPv6.
 #![allow(clippy::needless_range_loop)]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use e2e::egress_router::{
     BRIDGE, GATEWAY, NODE, OUTSIDE, PORT, Plugin, Pod, REMOTE, SERVICE, TestEnv, config,
 };
-use e2e::netns::{Meeting, Node, Snapshot, Transport};
-use e2e::wait::TIMEOUT;
+use e2e::netns::{Meeting, Node, Snapshot, Transport, wait_until};
 use serde_json::{Value, json};
 
 mod allowed;
@@ -117,14 +116,15 @@ fn dual() -> Value {
 
 /// An attempt that is rejected immediately, not at the first retransmission after 1 s, and not dropped. On a busy machine many attempts
 /// may take longer, so they are repeated.
-fn refused_at_once(node: &Node, transport: Transport, address: &str, port: u16) -> String {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        match node.meets(transport, address, port).unwrap() {
-            (Meeting::Refused(error), took) if took < FIRST_RETRANSMISSION => return error,
-            last => assert!(Instant::now() < end, "{address}:{port}: no immediate rejection: {last:?}"),
-        }
-    }
+fn refused_at_once(node: &Node, transport: Transport, address: &str, port: u16) {
+    let mut last = None;
+    wait_until(&format!("{address}:{port} to reject immediately"), || {
+        let (meeting, took) = node.meets(transport, address, port)?;
+        let immediately = matches!(meeting, Meeting::Refused(_)) && took < FIRST_RETRANSMISSION;
+        last = Some((meeting, took));
+        Ok(immediately)
+    })
+    .unwrap_or_else(|error| panic!("{error:#}, last: {last:?}"));
 }
 
 /// Asserts that the configuration is refused with this code and text, and that nothing was changed.

@@ -136,6 +136,7 @@ async fn calls_outlive_their_tokens_and_lists_their_pages() {
             assert_eq!(ids, made);
         }
         rounds += 1;
+        // The requests of other tests need the processors too.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     assert!(rounds > 1);

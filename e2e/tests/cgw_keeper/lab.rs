@@ -226,10 +226,12 @@ impl Gateways {
         single.map(str::to_owned).collect()
     }
 
-    /// Waits until no VIP is on the node, and returns how long it took: a second, on a machine without other work.
-    pub fn wait_stripped(&self, index: usize) -> Duration {
+    /// Waits until no VIP is on the node, and returns how long it took.
+    pub fn wait_stripped(&self, index: usize, limit: Duration) -> Duration {
         let begin = Instant::now();
         wait_until("a node without VIPs", || Ok(self.vips(index).is_empty())).unwrap();
-        begin.elapsed()
+        let took = begin.elapsed();
+        assert!(took < limit, "{} had VIPs for {took:?}", self.nodes[index].name());
+        took
     }
 }

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
 
-use super::{CONTROLLERS, EDGE, rendered};
+use super::combinations::{CONTROLLERS, EDGE, rendered};
 
 /// Requests to the API server at the same time.
 const PARALLEL: usize = 16;
