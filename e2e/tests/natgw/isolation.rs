@@ -165,13 +165,13 @@ async fn defect_27_a_job_without_its_annotations_does_not_block_its_node() {
 #[tokio::test]
 async fn defect_30_a_change_of_the_route_without_a_response_is_repeated_after_five_seconds() {
     let env = TestEnv::start().await.unwrap();
-    let (natgw, first, second) = pair(&env, "").await;
+    let (_natgw, first, second) = pair(&env, "").await;
     let adds = Matcher::any().method(Method::POST).path("*/actions/add_route").times(1);
     let unanswered = env.cloud_proxy.rule(adds, Fault::Blackhole);
     first.node.cordon(true).await.unwrap();
     env.cloud_proxy.wait_applied(unanswered, 1, TIMEOUT).await.unwrap();
+    let since = std::time::Instant::now();
     env.wait_for_primary(&second).await.unwrap();
-    // With the response timeout of the client, 15 s, the reconciliation failed first.
-    let errors = natgw.metrics().await.unwrap().sum("controller_runtime_reconcile_errors_total", &[]);
-    assert_eq!(errors, Some(0.0));
+    // With the response timeout of the client, it took 15 s and more.
+    assert!(since.elapsed() < std::time::Duration::from_secs(13), "{:?}", since.elapsed());
 }
