@@ -12,9 +12,10 @@
 #   PUBLIC_IFACE, PRIVATE_IFACE   optional names, when the interfaces cannot be found by address
 #   PERSIST_NETPLAN   optional, 0: write no netplan file
 #   NODE_NAME         optional, for messages
+#   JOB_TYPE          optional, verify: compare the Node with what setup would make, and change nothing
 #
 # Ends with 0: done; 1: failed half-way, run again; 2: refused, wrong environment; 3: refused, the Node does not fit;
-# 4: another natgw script is running. After 2, 3 and 4 nothing has been touched.
+# 4: another natgw script is running; 5: verify has found a difference. After 2, 3, 4 and 5 nothing has been touched.
 
 set -euf -o pipefail
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C # an image's PATH may lack sbin
@@ -28,7 +29,7 @@ at_exit() {
   local code=$?
   [[ $code == 0 || -n $refused ]] && return
   say "failed while $step; run setup again to repair, or teardown to remove what is there" >&2
-  exit 1 # tools fail with 2, 3 and 4 as well, which mean something else here
+  exit 1 # tools fail with 2 to 5 as well, which mean something else here
 }
 trap at_exit EXIT
 
@@ -147,6 +148,61 @@ fi
 
 tag=$(printf 'NATGW-%08X' "$(number "$FLOATING_IP")")
 
+nat=() filter=() mangle=()
+for range in $sources; do
+  for near in 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16; do nat+=("-s $range -d $near -j RETURN"); done
+  nat+=("-s $range -o $pub -j SNAT --to-source $FLOATING_IP --random-fully")
+  # Only what comes by the private interface: this Node's own Pods are left to the CNI and its network policies.
+  filter+=("-i $priv -o $pub -s $range -j ACCEPT")
+  filter+=("-i $pub -o $priv -d $range -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+done
+# The private network's MTU is 1450, the public one's is 1500.
+clamp="-p tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu"
+mangle=("-o $pub $clamp" "-o $priv $clamp")
+
+# compare TABLE PARENT RULE…: prints how chain $tag differs from these rules, and whether PARENT calls it. Its place in PARENT is not
+# compared: a CNI that puts its own call first would lose that place again and again.
+compare() {
+  local table=$1 parent=$2 line rule lines code count=0 called=
+  shift 2
+  lines=$(iptables -w 10 -t "$table" -S)
+  while IFS= read -r line; do
+    [[ $line != "-A $tag "* ]] || count=$((count + 1))
+    [[ $line != "-A $parent -j $tag" ]] || called=1
+  done <<<"$lines"
+  [[ -n $called ]] || echo "$parent of table $table does not call chain $tag"
+  ((count == $#)) || { echo "chain $tag of table $table has $count rules instead of $#" && return; }
+  for rule; do
+    code=0
+    # shellcheck disable=SC2086 # split into words
+    iptables -w 10 -t "$table" -C "$tag" $rule 2>/dev/null || code=$?
+    ((code < 2)) || return "$code"
+    ((code == 0)) || echo "chain $tag of table $table lacks the rule $rule"
+  done
+}
+differences() {
+  local interface conf
+  [[ $(holder_of "$FLOATING_IP") == *"$pub"* ]] || echo "$pub does not have the address $FLOATING_IP"
+  [[ $(</proc/sys/net/ipv4/ip_forward) == 1 ]] || echo "forwarding is off"
+  for interface in all "$pub" "$priv"; do
+    conf=/proc/sys/net/ipv4/conf/$interface/rp_filter
+    [[ $(<"$conf") != 1 ]] || echo "rp_filter of $interface is strict"
+  done
+  compare nat POSTROUTING "${nat[@]}"
+  compare filter FORWARD "${filter[@]}"
+  compare mangle FORWARD "${mangle[@]}"
+}
+
+step="comparing the Node with its setup"
+found=$(differences)
+if [[ ${JOB_TYPE:-} == verify ]]; then
+  [[ -n $found ]] || { say "$FLOATING_IP is set up on $pub" && exit; }
+  say "the Node differs from its setup: ${found//$'\n'/; }" >&2
+  refused=5
+  exit "$refused"
+fi
+[[ -z $found ]] || say "to be set up: ${found//$'\n'/; }"
+
 # An address that the server has by itself, as by a static configuration, stays when natgw leaves. natgw's own is recorded before
 # it is added, until the next boot, after which netplan has added it by natgw's file.
 file=/etc/netplan/60-natgw-$tag.yaml added=/run/natgw-$tag.added own=
@@ -191,19 +247,9 @@ fill() {
     echo COMMIT
   } | iptables-restore -w 10 --noflush
 }
-nat=() filter=()
-for range in $sources; do
-  for near in 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16; do nat+=("-s $range -d $near -j RETURN"); done
-  nat+=("-s $range -o $pub -j SNAT --to-source $FLOATING_IP --random-fully")
-  # Only what comes by the private interface: this Node's own Pods are left to the CNI and its network policies.
-  filter+=("-i $priv -o $pub -s $range -j ACCEPT")
-  filter+=("-i $pub -o $priv -d $range -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
-done
-# The private network's MTU is 1450, the public one's is 1500.
-clamp="-p tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu"
 fill nat POSTROUTING "${nat[@]}"
 fill filter FORWARD "${filter[@]}"
-fill mangle FORWARD "-o $pub $clamp" "-o $priv $clamp"
+fill mangle FORWARD "${mangle[@]}"
 
 # systemd-networkd removes addresses that it does not know when it restarts. Only `generate`: `apply` would reconfigure the
 # Node's uplink. Only an interface that netplan has under this name: a second definition of one interface would replace the
@@ -239,8 +285,6 @@ if [[ -z $own && ${PERSIST_NETPLAN:-1} == 1 && -d /etc/netplan ]] && command -v 
 fi
 
 step="checking its work"
-[[ $(holder_of "$FLOATING_IP") == *"$pub"* ]]
-[[ $(</proc/sys/net/ipv4/ip_forward) == 1 ]]
-[[ $(iptables -w 10 -t nat -S "$tag") == *"--to-source $FLOATING_IP"* ]]
-[[ $(iptables -w 10 -t filter -S FORWARD) == *"-A FORWARD -j $tag"* ]]
+found=$(differences)
+[[ -z $found ]] || { say "after setup, still: ${found//$'\n'/; }" >&2 && exit 1; }
 say "$FLOATING_IP on $pub, SNAT for $sources from $priv"

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use self::settings::{
-    Clients, FloatingIPs, HealthCheck, Hetzner, Jobs, NetworkName, OnNoCandidate, Settings,
+    Clients, FloatingIPs, HealthCheck, Hetzner, Jobs, NetworkName, OnNoCandidate, Settings, Verification,
 };
 use crate::names::{self, short_hash};
 use crate::selector::{self, Selector};
@@ -52,6 +52,8 @@ pub struct Config {
     pub clients: bool,
     /// See [`Settings::health_check`].
     pub health_check: HealthCheck,
+    /// See [`Settings::verification`].
+    pub verification: Verification,
     /// See [`Settings::jobs`].
     pub jobs: Jobs,
     /// Hashes of the setup script of a gateway and of a client, each with the environment.
@@ -79,6 +81,9 @@ const TTL_MIN: Duration = Duration::from_secs(60);
 const POLL_MIN: Duration = Duration::from_secs(3);
 /// A leader that begins no reconciliation for ten minutes counts as stuck, and its liveness probe fails.
 const POLL_MAX: Duration = Duration::from_secs(300);
+
+/// A Job takes seconds, and its pod's image may have to be pulled.
+const VERIFICATION_MIN: Duration = Duration::from_secs(60);
 
 /// A response may take 600 ms on a slow network. After 10 s three times, Kubernetes reports a stopped Node about as soon.
 const PROBE_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(10);
@@ -119,6 +124,7 @@ impl Config {
         };
         check_jobs(&settings.jobs)?;
         check_health(&settings.health_check)?;
+        check_verification(&settings.verification, &settings.jobs)?;
         let poll = settings.hetzner.poll_interval;
         if poll.is_negative() || !(POLL_MIN..=POLL_MAX).contains(&std::time::Duration::from(poll)) {
             return invalid("hetzner.pollInterval", "must be between 3s and 5m");
@@ -149,6 +155,7 @@ impl Config {
                 .filter(|selector| !selector.is_empty()),
             clients: settings.clients.enabled,
             health_check: settings.health_check,
+            verification: settings.verification,
             jobs: settings.jobs,
             hetzner: settings.hetzner,
         })
@@ -194,6 +201,27 @@ fn check_health(health: &HealthCheck) -> Result<(), Invalid> {
     Ok(())
 }
 
+fn check_verification(verification: &Verification, jobs: &Jobs) -> Result<(), Invalid> {
+    let interval = verification.interval;
+    if interval.is_negative() || Duration::from(interval) < VERIFICATION_MIN {
+        return invalid("verification.interval", "must be 1m or more");
+    }
+    if !verification.enabled {
+        return Ok(());
+    }
+    if Duration::from(interval) > Duration::from(jobs.ttl_after_finished) {
+        return invalid(
+            "verification.interval",
+            "must not be longer than jobs.ttlAfterFinished: the finished Job records the time",
+        );
+    }
+    let built_in = Jobs::default();
+    if jobs.setup_script != built_in.setup_script && jobs.verify_script == built_in.verify_script {
+        return invalid("jobs.verifyScript", "is needed to verify what a jobs.setupScript of your own makes");
+    }
+    Ok(())
+}
+
 fn check_jobs(jobs: &Jobs) -> Result<(), Invalid> {
     let ttl = jobs.ttl_after_finished;
     if ttl.is_negative() || Duration::from(ttl) < TTL_MIN {
@@ -207,6 +235,7 @@ fn check_jobs(jobs: &Jobs) -> Result<(), Invalid> {
         ("jobs.teardownScript", &jobs.teardown_script),
         ("jobs.clientSetupScript", &jobs.client_setup_script),
         ("jobs.clientTeardownScript", &jobs.client_teardown_script),
+        ("jobs.verifyScript", &jobs.verify_script),
     ] {
         if script.trim().is_empty() {
             return invalid(field, "a script is needed; leave the field out for the default");

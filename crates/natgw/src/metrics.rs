@@ -10,9 +10,10 @@ use crate::observe::snapshot::{Node, Snapshot};
 use crate::plan::Action;
 use crate::plan::eligibility::{Assessed, Standing, Unfit};
 use crate::plan::primary::Primary;
+use crate::task::Kind;
 
 /// The values of the label `state`.
-const NODE_STATES: [&str; 5] = ["selected", "eligible", "candidate", "unreachable", "failing"];
+const NODE_STATES: [&str; 6] = ["selected", "eligible", "candidate", "unreachable", "differs", "failing"];
 
 /// Counters and gauges of natgw, beside those that all controllers have.
 #[derive(Clone)]
@@ -46,8 +47,8 @@ impl Metrics {
             Opts::new(
                 "natgw_nodes",
                 "Nodes by state: selected by the node selector; eligible: set up as gateways; candidate: eligible and able to \
-                 be the primary now; unreachable: eligible, without responses to health checks; failing: the last Job \
-                 failed and is retried.",
+                 be the primary now; unreachable: eligible, without responses to health checks; differs: eligible, with a \
+                 difference from its setup that a verification has found; failing: the last Job failed and is retried.",
             ),
             &["state"],
         )?;
@@ -74,7 +75,8 @@ impl Metrics {
             &["type"],
         )?;
         registry.register(Box::new(job_failures.clone()))?;
-        for kind in crate::task::Kind::ALL {
+        // A verification that fails is not retried before its time, and is a problem instead.
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Verify) {
             job_failures.with_label_values(&[kind.word()]);
         }
         let probes = IntCounterVec::new(
@@ -137,6 +139,7 @@ impl Metrics {
             ("eligible", standings(|standing| *standing != Standing::None)),
             ("candidate", standings(|standing| matches!(standing, Standing::Candidate { .. }))),
             ("unreachable", standings(|standing| *standing == Standing::Eligible(Unfit::Unreachable))),
+            ("differs", standings(|standing| *standing == Standing::Eligible(Unfit::Differs))),
             ("failing", snapshot.nodes.iter().filter(failing).count()),
         ] {
             self.nodes.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -212,7 +215,7 @@ mod tests {
             nodes: None,
             failed_nodes: BTreeSet::from(["node-1".to_owned()]),
         });
-        assert_eq!(set(), 10);
+        assert_eq!(set(), 11);
         metrics.stepped_down();
         assert_eq!(set(), 0);
     }

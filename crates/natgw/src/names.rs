@@ -45,7 +45,7 @@ pub const NODE_ANNOTATIONS: [&str; 7] = [
     FORGET_ANNOTATION,
 ];
 
-/// Job label: `setup`, `teardown`, `client-setup`, `client-teardown`.
+/// Job label: `setup`, `teardown`, `client-setup`, `client-teardown`, `verify`.
 pub const TYPE_LABEL: &str = "natgw.perimeter.dev/type";
 /// Job label: a hash of the Node's name, which may be longer than a label value.
 pub const NODE_LABEL: &str = "natgw.perimeter.dev/node";

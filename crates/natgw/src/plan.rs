@@ -13,6 +13,7 @@ pub mod records;
 mod role;
 mod rollout;
 mod route;
+mod verification;
 
 use common::plan::{Plan, Regarding};
 use jiff::Timestamp;

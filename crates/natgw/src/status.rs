@@ -78,6 +78,7 @@ fn reason(unfit: Unfit) -> &'static str {
         Unfit::NotInNetwork => "not in the network",
         Unfit::FloatingIPNotAssigned => "its floating IP is not assigned to its server",
         Unfit::FloatingIPContested => "its floating IP is on another Node too",
+        Unfit::Differs => "differs from its setup",
         Unfit::Outdated => "set up with another script",
         Unfit::Unreachable => "without responses to health checks",
     }

@@ -15,7 +15,7 @@ pub enum Role {
     Client,
 }
 
-/// The four types of Jobs. The words are label values, marker prefixes and Job name parts.
+/// The types of Jobs. The words are label values, marker prefixes and Job name parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Makes the Node a gateway for a floating IP.
@@ -26,13 +26,16 @@ pub enum Kind {
     ClientSetup,
     /// Removes that route.
     ClientTeardown,
+    /// Compares the Node with its gateway setup, and changes nothing. It is never pending.
+    Verify,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 4] = [Kind::Setup, Kind::Teardown, Kind::ClientSetup, Kind::ClientTeardown];
+    pub const ALL: [Kind; 5] =
+        [Kind::Setup, Kind::Teardown, Kind::ClientSetup, Kind::ClientTeardown, Kind::Verify];
 
-    /// Its name: `setup`, `teardown`, `client-setup`, `client-teardown`.
+    /// Its name: `setup`, `teardown`, `client-setup`, `client-teardown`, `verify`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -40,22 +43,29 @@ impl Kind {
             Kind::Teardown => "teardown",
             Kind::ClientSetup => "client-setup",
             Kind::ClientTeardown => "client-teardown",
+            Kind::Verify => "verify",
         }
     }
 
-    /// The role that it makes or ends.
+    /// The role that it makes, ends or verifies.
     #[must_use]
     pub fn role(self) -> Role {
         match self {
-            Kind::Setup | Kind::Teardown => Role::Gateway,
+            Kind::Setup | Kind::Teardown | Kind::Verify => Role::Gateway,
             Kind::ClientSetup | Kind::ClientTeardown => Role::Client,
         }
     }
 
-    /// Whether it makes the role, rather than ends it.
+    /// Whether it makes the role.
     #[must_use]
     pub fn is_setup(self) -> bool {
         matches!(self, Kind::Setup | Kind::ClientSetup)
+    }
+
+    /// Whether it ends the role.
+    #[must_use]
+    pub fn is_teardown(self) -> bool {
+        matches!(self, Kind::Teardown | Kind::ClientTeardown)
     }
 }
 
@@ -113,7 +123,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The part that the task sets up or tears down.
+    /// The part that the task sets up, tears down or verifies.
     #[must_use]
     pub fn part(self) -> Part {
         Part { role: self.kind.role(), ip: self.ip }

@@ -37,7 +37,7 @@ fn fields(yaml: &str) -> Vec<String> {
 fn every_setting_is_explained() {
     let mut paths = fields("none_such: 1");
     assert!(paths.contains(&"adoptForeignRoute".to_owned()), "{paths:?}");
-    for group in ["floatingIPs", "clients", "healthCheck", "jobs", "hetzner"] {
+    for group in ["floatingIPs", "clients", "healthCheck", "verification", "jobs", "hetzner"] {
         paths.retain(|path| path != group);
         let inner = fields(&format!("network: x\n{group}: {{none_such: 1}}"));
         paths.extend(inner.into_iter().map(|field| format!("{group}.{field}")));

@@ -290,3 +290,28 @@ async fn defect_31_a_changed_environment_is_rolled_out_and_the_primary_comes_las
     env.wait_for_event("Node", &first.name, "SetupChanged").await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_verification_that_finds_a_difference_moves_the_route_and_sets_the_gateway_up_again() {
+    let env = TestEnv::start().await.unwrap();
+    let (natgw, first, second) = pair(&env, "").await;
+    stop(&natgw).await;
+    first.hang("verify", true);
+    // A gateway is verified an interval after the end of its last Job, or at once if there is none.
+    let (delete, all) = (DeleteParams::background(), ListParams::default());
+    let _ = env.job_api().delete_collection(&delete, &all).await.unwrap();
+    let _natgw = env.natgw("verification: {enabled: true, interval: 1m}").unwrap().start().unwrap();
+    let pod = first.wait_for_pod("verify:198.51.100.1").await.unwrap();
+    second.wait_for_pod("verify:198.51.100.2").await.unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    first.hang("setup", true);
+    first.node.finish(&pod, 5).unwrap();
+    let setup = first.wait_for_pod("setup:198.51.100.1").await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+    env.wait_for_event("Node", &second.name, "GatewayDiffers").await.unwrap();
+    env.wait_for_event("Node", &first.name, "SetupDiffers").await.unwrap();
+    first.node.finish(&setup, 0).unwrap();
+    env.wait_for_setup(&first, FIRST).await.unwrap();
+    assert_eq!(first.tasks()[..3], ["setup:198.51.100.1", "verify:198.51.100.1", "setup:198.51.100.1"]);
+    env.wait_for_primary(&second).await.unwrap();
+}

@@ -15,6 +15,7 @@ with_both! {
     a_setup_that_failed_halfway_is_removed_by_teardown
     defect_29_an_address_that_the_server_has_by_itself_stays
     scripts_that_overlap_wait_for_one_another
+    verify_finds_each_difference_and_changes_nothing
 }
 
 fn defect_20_setup_twice_changes_nothing_and_one_teardown_removes_all(kind: Iptables) {
@@ -222,4 +223,73 @@ fn scripts_that_overlap_wait_for_one_another(kind: Iptables) {
         assert!(process.unwrap().wait().unwrap().success());
     }
     assert_eq!(left_over(node, &before), Vec::<String>::new());
+}
+
+/// Runs the setup script as a verification, which changes nothing. Returns its exit code and its errors.
+fn verify(server: &Server) -> (Option<i32>, String) {
+    let mut environment = environment(server, FIRST);
+    environment.retain(|(name, _)| *name != "JOB_TYPE");
+    environment.extend([("JOB_TYPE", "verify"), ("SNAT_SOURCES", "10.0.0.0/16 10.244.0.0/16")]);
+    let before = server.node.snapshot().unwrap();
+    let output = server.node.script(SETUP, &environment).unwrap();
+    assert_eq!(before.changes(&server.node.snapshot().unwrap()), Vec::<String>::new());
+    (output.code, output.stderr)
+}
+
+fn verify_finds_each_difference_and_changes_nothing(kind: Iptables) {
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
+    let (code, found) = verify(&env.gateway);
+    assert_eq!(code, Some(5));
+    for part in ["eth0 does not have the address 198.51.100.9", "forwarding is off", "does not call chain"] {
+        assert!(found.contains(part), "{found}");
+    }
+    let mut environment = environment(&env.gateway, FIRST);
+    environment.push(("SNAT_SOURCES", "10.0.0.0/16 10.244.0.0/16"));
+    let repair = || run(node, SETUP, &environment);
+    repair();
+    assert_eq!(verify(&env.gateway), (Some(0), String::new()));
+    // The place of the call is not compared.
+    node.sh("iptables -t nat -I POSTROUTING -s 192.0.2.0/24 -j RETURN").unwrap();
+    assert_eq!(verify(&env.gateway).0, Some(0));
+    for (damage, part) in [
+        ("ip addr del 198.51.100.9/32 dev eth0", "eth0 does not have the address 198.51.100.9"),
+        ("echo 0 >/proc/sys/net/ipv4/ip_forward", "forwarding is off"),
+        ("echo 1 >/proc/sys/net/ipv4/conf/ens10/rp_filter", "rp_filter of ens10 is strict"),
+        ("iptables -F FORWARD", "FORWARD of table filter does not call chain NATGW-C6336409"),
+        ("iptables -t nat -F", "chain NATGW-C6336409 of table nat has 0 rules instead of 8"),
+        ("iptables -t mangle -F; iptables -t mangle -X", "FORWARD of table mangle does not call chain"),
+        (
+            "iptables -t nat -D NATGW-C6336409 8; iptables -t nat -A NATGW-C6336409 -j RETURN",
+            "lacks the rule -s 10.244.0.0/16 -o eth0 -j SNAT --to-source 198.51.100.9",
+        ),
+        (
+            "iptables -A NATGW-C6336409 -j DROP",
+            "chain NATGW-C6336409 of table filter has 5 rules instead of 4",
+        ),
+    ] {
+        node.sh(damage).unwrap();
+        let (code, found) = verify(&env.gateway);
+        assert_eq!(code, Some(5), "{damage}");
+        assert!(found.contains(part), "{damage}: {found}");
+        // The log of the setup names what it repairs.
+        let log = repair().stdout;
+        assert!(log.contains("to be set up") && log.contains(part), "{damage}: {log}");
+        assert_eq!(verify(&env.gateway), (Some(0), String::new()), "{damage}");
+    }
+    assert!(!repair().stdout.contains("to be set up"));
+    env.client_is_seen_as(FIRST);
+    // A difference that could not be looked for is no difference.
+    node.sh("rm /usr/local/sbin/iptables").unwrap();
+    node.write(
+        "/usr/local/sbin/iptables",
+        "755",
+        "#!/bin/bash\n[[ $* != *-C* ]] || exit 4\nexec iptables-nft \"$@\"\n",
+    )
+    .unwrap();
+    if kind == Iptables::Nft {
+        let (code, error) = verify(&env.gateway);
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains("failed while comparing"), "{error}");
+    }
 }

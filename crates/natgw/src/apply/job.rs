@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::batch::v1::{Job, JobSpec as BatchJobSpec};
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec as BatchJobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
+    PodFailurePolicyRule,
+};
 use k8s_openapi::api::core::v1::{
     Container, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec, SecurityContext, Toleration, Volume,
     VolumeMount,
@@ -17,12 +20,15 @@ use crate::error::Error;
 use crate::names;
 use crate::plan::action::{JobSpec, NodeRef};
 use crate::plan::jobs::node_hash;
-use crate::task::Kind;
+use crate::task::{Kind, Role};
 
 /// Retries of the pod inside one Job: a Job that fails four times in a row needs a person or a pause.
 const BACKOFF_LIMIT: i32 = 3;
 /// Seconds for all tries of one Job together; the image may have to be pulled first.
 const ACTIVE_DEADLINE_SECONDS: i64 = 300;
+
+/// The exit code of a verify script that has found a difference.
+const DIFFERS: i32 = 5;
 
 /// Creates the Job, if the Node has no other.
 ///
@@ -84,6 +90,7 @@ fn script(jobs: &Jobs, kind: Kind) -> &str {
         Kind::Teardown => &jobs.teardown_script,
         Kind::ClientSetup => &jobs.client_setup_script,
         Kind::ClientTeardown => &jobs.client_teardown_script,
+        Kind::Verify => &jobs.verify_script,
     }
 }
 
@@ -125,6 +132,18 @@ pub fn render(config: &Config, node: &NodeRef, spec: &JobSpec) -> Job {
             active_deadline_seconds: Some(ACTIVE_DEADLINE_SECONDS),
             // The next pod only when the last one has really ended: never two at work on one Node.
             pod_replacement_policy: Some("Failed".into()),
+            // A difference is a result, and the reason of the Job's condition reports it. Other failures are tried again.
+            pod_failure_policy: (spec.task.kind == Kind::Verify).then(|| PodFailurePolicy {
+                rules: vec![PodFailurePolicyRule {
+                    action: "FailJob".into(),
+                    on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+                        operator: "In".into(),
+                        values: vec![DIFFERS],
+                        ..PodFailurePolicyOnExitCodesRequirement::default()
+                    }),
+                    ..PodFailurePolicyRule::default()
+                }],
+            }),
             ttl_seconds_after_finished: i32::try_from(
                 Duration::from(config.jobs.ttl_after_finished).as_secs(),
             )
@@ -189,8 +208,8 @@ fn pod(config: &Config, node: &NodeRef, spec: &JobSpec) -> PodSpec {
 }
 
 fn environment(config: &Config, node: &NodeRef, spec: &JobSpec) -> Vec<EnvVar> {
-    let floating_ip = matches!(spec.task.kind, Kind::Setup | Kind::Teardown)
-        .then(|| ("FLOATING_IP", spec.task.ip.to_string()));
+    let floating_ip =
+        (spec.task.kind.role() == Role::Gateway).then(|| ("FLOATING_IP", spec.task.ip.to_string()));
     let own = [
         floating_ip,
         Some(("JOB_TYPE", spec.task.kind.word().to_owned())),

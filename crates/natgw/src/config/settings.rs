@@ -43,6 +43,9 @@ pub struct Settings {
     /// Probes of the gateways.
     #[serde(default)]
     pub health_check: HealthCheck,
+    /// Jobs that compare the gateways with their setup.
+    #[serde(default)]
+    pub verification: Verification,
     /// How Jobs are made.
     #[serde(default)]
     pub jobs: Jobs,
@@ -121,6 +124,27 @@ impl Default for HealthCheck {
     }
 }
 
+/// Jobs that compare the gateways with their setup, and find a flushed ruleset.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Verification {
+    /// Whether they are run.
+    pub enabled: bool,
+    /// How long after the end of its last Job a gateway is verified, as `10m`.
+    pub interval: GoDuration,
+}
+
+impl Default for Verification {
+    fn default() -> Self {
+        Verification {
+            // Each verification is a privileged pod.
+            enabled: false,
+            // Six pods an hour on each gateway.
+            interval: Duration::from_secs(600).into(),
+        }
+    }
+}
+
 /// How Jobs are made.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -139,6 +163,8 @@ pub struct Jobs {
     pub client_setup_script: String,
     /// The script that removes this route.
     pub client_teardown_script: String,
+    /// The script that compares the Node with what the setup script makes, changes nothing, and exits with 5 if they differ.
+    pub verify_script: String,
 }
 
 impl Default for Jobs {
@@ -152,6 +178,8 @@ impl Default for Jobs {
             teardown_script: include_str!("../../scripts/teardown.sh").into(),
             client_setup_script: include_str!("../../scripts/client-setup.sh").into(),
             client_teardown_script: include_str!("../../scripts/client-teardown.sh").into(),
+            // One script knows the rules. It reads JOB_TYPE.
+            verify_script: include_str!("../../scripts/setup.sh").into(),
         }
     }
 }

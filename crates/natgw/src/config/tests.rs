@@ -22,7 +22,7 @@ fn the_seeds_defaults() {
     assert_eq!(config.jobs.ttl_after_finished, Duration::from_secs(3600));
     assert_eq!(config.role_label, "node-role.kubernetes.io/nat-gateway");
     assert!(config.adopt_foreign_route && !config.clients && !config.label_floating_ips);
-    assert!(!config.health_check.enabled);
+    assert!(!config.health_check.enabled && !config.verification.enabled);
     assert_eq!(config.on_no_candidate, OnNoCandidate::Keep);
     assert!(config.jobs.setup_script.starts_with("#!/bin/bash"));
 }
@@ -84,6 +84,13 @@ fn keys_selectors_and_names_are_checked() {
     ] {
         refused(&format!("network: lan\nhealthCheck: {{{health_check}}}"), &[field]);
     }
+    for interval in ["59s", "-10m", "61m"] {
+        let settings = format!("network: lan\nverification: {{enabled: true, interval: {interval}}}");
+        refused(&settings, &["verification.interval"]);
+    }
+    let own_setup = "network: lan\nverification: {enabled: true}\njobs: {setupScript: 'exit 0'";
+    refused(&format!("{own_setup}}}"), &["jobs.verifyScript"]);
+    assert!(settings(&format!("{own_setup}, verifyScript: 'exit 0'}}")).is_ok());
     refused("network: lan\nfloatingIPs: {selector: a=b}", &["floatingIPs.selector"]);
     refused("network: lan\nonNoCandidate: drop", &["keep", "remove"]);
 }

@@ -6,7 +6,11 @@ use jiff::Timestamp;
 use super::snapshot::{Job, Outcome};
 use crate::names;
 use crate::plan::jobs::node_hash;
-use crate::task::Task;
+use crate::task::{Kind, Task};
+
+/// The reason of the condition `Failed` where a rule of `podFailurePolicy` ended the Job
+/// (`JobReasonPodFailurePolicy` of k8s.io/api/batch/v1).
+const POD_FAILURE_POLICY: &str = "PodFailurePolicy";
 
 /// Reads a Job with the hash of its Node's name. None for one that names no Node.
 ///
@@ -25,32 +29,42 @@ pub fn read(job: &k8s::Job) -> Option<(String, Job)> {
             ip: job.label(names::IP_LABEL)?.parse().ok()?,
         })
     };
+    let task = task();
+    let (outcome, ended) = outcome(job, task);
     let read = Job {
         name: metadata.name.clone()?,
         uid: metadata.uid.clone()?,
-        task: task(),
+        task,
         generation: job.label(names::GENERATION_LABEL).unwrap_or_default().to_owned(),
         attempt: job.annotation(names::ATTEMPT_ANNOTATION).and_then(|text| text.parse().ok()).unwrap_or(1),
         terminating: metadata.deletion_timestamp.is_some(),
-        outcome: outcome(job),
+        outcome,
+        ended,
     };
     Some((node, read))
 }
 
-fn outcome(job: &k8s::Job) -> Outcome {
+/// Its outcome, and when it ended.
+fn outcome(job: &k8s::Job, task: Option<Task>) -> (Outcome, Option<Timestamp>) {
+    let condition = |kind| job.status.conditions.iter().find(|condition| condition.kind == kind);
+    let time = |kind| {
+        let condition = condition(kind).and_then(|condition| condition.last_transition_time);
+        condition.unwrap_or(Timestamp::UNIX_EPOCH)
+    };
     match job.outcome() {
-        Seen::Open => Outcome::Running,
-        Seen::Succeeded => Outcome::Succeeded,
+        Seen::Open => (Outcome::Running, None),
+        Seen::Succeeded => (Outcome::Succeeded, Some(time("Complete"))),
         Seen::Failed => {
-            let condition = job.status.conditions.iter().find(|condition| condition.kind == "Failed");
-            Outcome::Failed {
-                at: condition
-                    .and_then(|condition| condition.last_transition_time)
-                    .unwrap_or(Timestamp::UNIX_EPOCH),
-                message: condition.map_or_else(String::new, |condition| {
-                    format!("{} ({})", condition.message, condition.reason)
-                }),
-            }
+            let at = time("Failed");
+            let reason = condition("Failed").map_or("", |condition| &condition.reason);
+            let outcome =
+                if task.is_some_and(|task| task.kind == Kind::Verify) && reason == POD_FAILURE_POLICY {
+                    Outcome::Differs
+                } else {
+                    let message = condition("Failed").map_or("", |condition| &condition.message);
+                    Outcome::Failed { at, message: format!("{message} ({reason})") }
+                };
+            (outcome, Some(at))
         }
     }
 }
@@ -81,6 +95,26 @@ mod tests {
     }
 
     #[test]
+    fn only_a_verification_differs_and_each_end_has_its_time() {
+        let at = "2026-11-28T12:00:00Z";
+        for (kind, condition, reason, differs) in [
+            ("verify", "Failed", "PodFailurePolicy", true),
+            ("setup", "Failed", "PodFailurePolicy", false),
+            ("verify", "Failed", "DeadlineExceeded", false),
+            ("verify", "Complete", "CompletionsReached", false),
+        ] {
+            let mut job = job(json!({ "labels": { names::TYPE_LABEL: kind } }));
+            let condition = json!({ "type": condition, "status": "True", "reason": reason, "message": "exit code 5",
+                "lastTransitionTime": at });
+            job.status.conditions = vec![serde_json::from_value(condition).unwrap()];
+            let read = read(&job).unwrap().1;
+            assert_eq!(read.outcome == Outcome::Differs, differs, "{kind} {reason}");
+            assert_eq!(read.ended, Some(at.parse().unwrap()));
+        }
+        assert_eq!(read(&job(json!({}))).unwrap().1.ended, None);
+    }
+
+    #[test]
     fn defect_27_a_job_that_was_edited_still_is_its_nodes_job() {
         let (node, whole) = read(&job(json!({}))).unwrap();
         assert_eq!((node, whole.attempt), (node_hash("node-1"), 2));
@@ -91,7 +125,7 @@ mod tests {
                 true,
                 1,
             ),
-            (json!({ "labels": { names::TYPE_LABEL: "verify" } }), false, 2),
+            (json!({ "labels": { names::TYPE_LABEL: "upgrade" } }), false, 2),
             (json!({ "labels": { names::IP_LABEL: "" } }), false, 2),
             (json!({ "labels": { names::GENERATION_LABEL: "" } }), true, 2),
         ] {

@@ -146,6 +146,8 @@ pub struct Job {
     pub terminating: bool,
     /// How it ended, if it did.
     pub outcome: Outcome,
+    /// When it ended; None while it runs.
+    pub ended: Option<Timestamp>,
 }
 
 /// How a Job ended, if it did.
@@ -155,6 +157,8 @@ pub enum Outcome {
     Running,
     /// Condition `Complete`.
     Succeeded,
+    /// Condition `Failed` of a [`Kind::Verify`](crate::task::Kind::Verify) Job: the Node differs from its setup.
+    Differs,
     /// Condition `Failed`.
     Failed {
         /// When the Job controller gave up.

@@ -212,8 +212,8 @@ impl Action {
     /// Whether it starts a teardown.
     fn tears_down(&self) -> bool {
         match self {
-            Action::RecordPending { task, .. } => !task.kind.is_setup(),
-            Action::CreateJob { job, .. } => !job.task.kind.is_setup(),
+            Action::RecordPending { task, .. } => task.kind.is_teardown(),
+            Action::CreateJob { job, .. } => job.task.kind.is_teardown(),
             _ => false,
         }
     }

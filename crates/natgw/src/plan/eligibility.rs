@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use super::floating_ip::{self, Claim};
 use super::jobs;
 use super::reason::Reason;
-use super::{Output, health, regarding, rollout};
+use super::{Output, health, regarding, rollout, verification};
 use crate::config::{Config, Mode};
 use crate::observe::snapshot::{Node, Ready, Server, Snapshot};
 use crate::task::Role;
@@ -42,6 +42,8 @@ pub enum Unfit {
     FloatingIPNotAssigned,
     /// Another Node has the same label, and there is no list of floating IPs.
     FloatingIPContested,
+    /// Its last verification has found that it differs from its setup.
+    Differs,
     /// It was set up with another script or environment, and all other gateways with the present one.
     Outdated,
     /// It does not respond to health checks, or has not for long enough since it did not.
@@ -98,6 +100,7 @@ fn standing(
         Server::Robot => return Standing::None,
     };
     let is_current = snapshot.network.default_route == Some(private_ip);
+    let differs = verification::differs(config, node, snapshot.jobs_of(&node.name));
     let claim = floating_ip::claim(snapshot, node, ip);
     if node.terminating {
         Standing::Eligible(Unfit::Terminating)
@@ -107,6 +110,8 @@ fn standing(
         Standing::Eligible(Unfit::Cordoned)
     } else if matches!(claim, Claim::Denied(_)) {
         Standing::Eligible(Unfit::FloatingIPNotAssigned)
+    } else if differs {
+        Standing::Eligible(Unfit::Differs)
     } else if claim == Claim::Unknown && duplicates.contains_key(&ip) && !is_current {
         Standing::Eligible(Unfit::FloatingIPContested)
     } else {

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::action::{Action, JobSpec, NodeRef};
 use super::reason::Reason;
 use super::records::Records;
-use super::{Output, floating_ip, regarding};
+use super::{Output, floating_ip, regarding, verification};
 use crate::config::{Config, Mode};
 use crate::names::short_hash;
 use crate::observe::snapshot::{Job, Node, Outcome, Ready, Server, Snapshot};
@@ -58,12 +58,19 @@ fn is_settled(node: &Node, records: &Records, desired: Option<Part>) -> bool {
         && (desired.is_none() || node.setup_boot_id.as_deref() == Some(&node.boot_id))
 }
 
-/// The part that the Node is set up for, if that was done with another script or environment than the present one.
+/// The part that the Node is set up for, if that was done with another script or environment than the present one, or the Node
+/// differs from it.
 pub(super) fn outdated(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
     let part = desired(config, snapshot, node).filter(|_| !node.terminating && !node.forget)?;
-    let records = Records::read(node, snapshot.jobs_of(&node.name)).ok()?;
-    let is_present = node.setup_hash.as_deref().is_none_or(|hash| hash == config.setup_hash(part.role));
+    let jobs = snapshot.jobs_of(&node.name);
+    let records = Records::read(node, jobs).ok()?;
+    let is_present = has_present_setup(config, node, part.role) && !verification::differs(config, node, jobs);
     (records.recorded(part) && is_settled(node, &records, Some(part)) && !is_present).then_some(part)
+}
+
+/// Whether the last setup of the Node was done with the present script and environment. True if that is not recorded.
+pub(super) fn has_present_setup(config: &Config, node: &Node, role: Role) -> bool {
+    node.setup_hash.as_deref().is_none_or(|hash| hash == config.setup_hash(role))
 }
 
 /// Whether the setup of the Node is run once more, after a reboot or in a rollout.
@@ -119,13 +126,16 @@ pub(super) fn work(
         Err((annotation, value)) => return out.problem(regarding(node), annotation.invalid(config, value)),
     };
     let desired = desired(config, snapshot, node);
-    let rollout = || desired.filter(|_| in_rollout).map(|part| (part.setup(), Reason::SetupChanged));
-    let Some((task, because)) = next(node, &records, desired).or_else(rollout) else {
+    let rollout = || desired.filter(|_| in_rollout).map(|part| (part.setup(), changed(config, node, part)));
+    let Some((task, because)) = next(config, node, &records, desired).or_else(rollout) else {
         // No Job is to be left behind.
         for job in jobs.iter().filter(|job| job.task.is_none() && !job.terminating) {
             if config.mode == Mode::Cleanup {
                 out.step(delete(node, job), Reason::CleanupRequested);
             }
+        }
+        if let Some(Part { role: Role::Gateway, ip }) = desired {
+            verification::plan(config, snapshot, node, ip, now, out);
         }
         return;
     };
@@ -135,7 +145,7 @@ pub(super) fn work(
 }
 
 /// The task that a Node needs now, one at a time: first each teardown, then the setup.
-fn next(node: &Node, records: &Records, desired: Option<Part>) -> Option<(Task, Reason)> {
+fn next(config: &Config, node: &Node, records: &Records, desired: Option<Part>) -> Option<(Task, Reason)> {
     let pending = records.pending.filter(|pending| Some(pending.part()) != desired);
     // A marker of a part that no other annotation records comes first, because the next marker would overwrite it.
     if let Some(pending) = pending
@@ -157,13 +167,18 @@ fn next(node: &Node, records: &Records, desired: Option<Part>) -> Option<(Task, 
         return None;
     }
     let because = match records.pending {
-        Some(pending) if !pending.kind.is_setup() => Reason::LabelRestored,
+        Some(pending) if pending.kind.is_teardown() => Reason::LabelRestored,
         _ if !records.recorded(part) && part.role == Role::Client => Reason::ClientSetupMissing,
         _ if !records.recorded(part) => Reason::SetupMissing,
-        _ if node.setup_boot_id.as_deref() == Some(&node.boot_id) => Reason::SetupChanged,
+        _ if node.setup_boot_id.as_deref() == Some(&node.boot_id) => changed(config, node, part),
         _ => Reason::NodeRebooted,
     };
     Some((part.setup(), because))
+}
+
+/// Why the setup of this part runs again although the Node has not been rebooted.
+fn changed(config: &Config, node: &Node, part: Part) -> Reason {
+    if has_present_setup(config, node, part.role) { Reason::SetupDiffers } else { Reason::SetupChanged }
 }
 
 /// Removes every Job, then every annotation; no Job is run.
@@ -176,12 +191,25 @@ fn forget(node: &Node, jobs: &[Job], out: &mut Output) {
     }
 }
 
-fn delete(node: &Node, job: &Job) -> Action {
+pub(super) fn delete(node: &Node, job: &Job) -> Action {
     Action::DeleteJob {
         node: NodeRef::from(node),
         job: job.name.clone(),
         uid: job.uid.clone(),
         task: job.task,
+    }
+}
+
+/// The Job of this task.
+pub(super) fn job(snapshot: &Snapshot, node: &Node, task: Task, generation: String, attempt: u32) -> JobSpec {
+    JobSpec {
+        name: job_name(&generation, task, attempt),
+        task,
+        generation,
+        attempt,
+        private_ip: node.private_ip(),
+        network_cidr: snapshot.network.ip_range,
+        network_gateway: snapshot.network.gateway(),
     }
 }
 
@@ -222,7 +250,8 @@ impl Run<'_> {
                 Outcome::Succeeded => self.record(out),
                 // The task was started, replaced by another one that did not start, and is desired again.
                 _ if !self.has_records() => out.step(self.mark(), self.because.clone()),
-                Outcome::Running => {}
+                // Only a verification has the second outcome, and none is ever pending.
+                Outcome::Running | Outcome::Differs => {}
                 Outcome::Failed { at, message } => self.failed(job, *at, message, out),
             },
         }
@@ -255,22 +284,13 @@ impl Run<'_> {
         if self.node.ready == Ready::Unknown {
             return;
         }
-        let private_ip = self.node.private_ip();
         // Without the Node's private address, a setup script could only guess the private interface.
-        if self.task.kind.is_setup() && private_ip.is_none() {
+        if self.task.kind.is_setup() && self.node.private_ip().is_none() {
             return;
         }
         let attempt = failures.saturating_add(1);
         out.step(self.mark(), self.because.clone());
-        let job = JobSpec {
-            name: job_name(&generation, self.task, attempt),
-            task: self.task,
-            generation,
-            attempt,
-            private_ip,
-            network_cidr: self.snapshot.network.ip_range,
-            network_gateway: self.snapshot.network.gateway(),
-        };
+        let job = job(self.snapshot, self.node, self.task, generation, attempt);
         out.step(Action::CreateJob { node: self.node_ref(), job }, self.because);
     }
 

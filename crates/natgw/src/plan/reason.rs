@@ -20,6 +20,8 @@ pub enum Reason {
     GatewayNotReady(String),
     /// The route's Node does not respond to health checks.
     GatewayUnreachable(String),
+    /// The route's Node differs from its setup.
+    GatewayDiffers(String),
     /// The route's Node was set up with another script or environment than the others.
     GatewayOutdated(String),
     /// The route's Node is cordoned.
@@ -64,6 +66,10 @@ pub enum Reason {
     NodeRebooted,
     /// The script or its environment has changed since the Node was set up.
     SetupChanged,
+    /// A verification has found that the Node differs from its setup. A step, and a problem until the setup has begun.
+    SetupDiffers,
+    /// The time of a verification has come.
+    VerificationDue,
     /// A Job whose task is not desired now was started and may have left state on the Node.
     SetupInterrupted(Task),
     /// The IP is desired again while its teardown is pending.
@@ -139,6 +145,8 @@ pub enum Reason {
         /// Name of the server that has this address.
         server: String,
     },
+    /// The last verification of the Node could not be finished, with the message of the Job controller.
+    VerificationFailed(String),
     /// The script or its environment has changed, and the gateway with the traffic cannot be replaced.
     SetupOutdated,
     /// A gateway does not respond to health checks.
@@ -177,6 +185,7 @@ impl plan::Reason for Reason {
             Reason::NoDefaultRoute => "NoDefaultRoute",
             Reason::GatewayNotReady(_) => "GatewayNotReady",
             Reason::GatewayUnreachable(_) => "GatewayUnreachable",
+            Reason::GatewayDiffers(_) => "GatewayDiffers",
             Reason::GatewayOutdated(_) => "GatewayOutdated",
             Reason::GatewayCordoned(_) => "GatewayCordoned",
             Reason::GatewayTerminating(_) => "GatewayTerminating",
@@ -193,6 +202,9 @@ impl plan::Reason for Reason {
             Reason::LabelChanged(_) => "LabelChanged",
             Reason::NodeRebooted => "NodeRebooted",
             Reason::SetupChanged => "SetupChanged",
+            Reason::SetupDiffers => "SetupDiffers",
+            Reason::VerificationDue => "VerificationDue",
+            Reason::VerificationFailed(_) => "VerificationFailed",
             Reason::SetupOutdated => "SetupOutdated",
             Reason::SetupInterrupted(_) => "SetupInterrupted",
             Reason::LabelRestored => "LabelRestored",

@@ -4,7 +4,7 @@ use super::reason::Reason;
 use crate::config::Config;
 use crate::names;
 use crate::observe::snapshot::{Job, Node};
-use crate::task::{Part, Role, Task};
+use crate::task::{Kind, Part, Role, Task};
 
 /// The state of a Node according to natgw's annotations and Jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,10 @@ impl Records {
         let client = part(&node.client, Role::Client, Annotation::Client)?;
         let pending = match &node.pending {
             None => stray(gateway, client, jobs),
-            Some(text) => Some(text.parse().map_err(|()| (Annotation::Pending, text.clone()))?),
+            Some(text) => {
+                let task = text.parse().ok().filter(|task: &Task| task.kind != Kind::Verify);
+                Some(task.ok_or_else(|| (Annotation::Pending, text.clone()))?)
+            }
         };
         Ok(Records { gateway, client, pending })
     }
@@ -74,5 +77,5 @@ fn stray(gateway: Option<Part>, client: Option<Part>, jobs: &[Job]) -> Option<Ta
     jobs.iter()
         .filter(|job| !job.terminating)
         .filter_map(|job| job.task)
-        .find(|task| task.kind.is_setup() != recorded(task))
+        .find(|task| if recorded(task) { task.kind.is_teardown() } else { task.kind.is_setup() })
 }

@@ -1,11 +1,12 @@
-//! The rollout of a changed setup script or environment: one Node at a time, the gateway with the traffic last, and only after the
-//! route has moved. A setup that fails stops the rollout, since the Node stays pending.
+//! Setups that run again, because the script or its environment has changed, or because the Node differs from its setup: one Node at a
+//! time, the gateway with the traffic last, and only after the route has moved. A setup that fails stops the rollout, since the Node
+//! stays pending.
 
 use std::net::Ipv4Addr;
 
 use super::eligibility::{Assessed, Standing, Unfit};
 use super::reason::Reason;
-use super::{Output, health, jobs, regarding, route};
+use super::{Output, health, jobs, regarding, route, verification};
 use crate::config::Config;
 use crate::observe::snapshot::{Node, Ready, Snapshot};
 use crate::task::Role;
@@ -18,14 +19,22 @@ pub(super) fn next<'a>(
     snapshot: &'a Snapshot,
     traffic: [Option<Ipv4Addr>; 2],
 ) -> Option<(Role, &'a Node)> {
+    // Without a kubelet or an address, no setup can run: such a Node would stay pending, and block the others.
+    let is_usable = |node: &&Node| node.ready != Ready::Unknown && node.private_ip().is_some();
+    let differs = |node: &Node| verification::differs(config, node, snapshot.jobs_of(&node.name));
+    let nodes = || snapshot.nodes.iter().filter(is_usable);
+    // It has the traffic and does not forward it, and no other gateway can: no setup that has failed elsewhere may delay its own.
+    if let [Some(current), None] = traffic
+        && let Some(node) = nodes().find(|node| node.private_ip() == Some(current) && differs(node))
+    {
+        return Some((Role::Gateway, node));
+    }
     if snapshot.nodes.iter().any(jobs::is_set_up_again) {
         return None;
     }
-    // Without a kubelet or an address, no setup can run: such a Node would stay pending, and block the others.
-    let is_usable = |node: &Node| node.ready != Ready::Unknown && node.private_ip().is_some();
-    let nodes = snapshot.nodes.iter().filter(|node| is_usable(node) && !traffic.contains(&node.private_ip()));
-    let outdated = nodes.filter_map(|node| Some((jobs::outdated(config, snapshot, node)?.role, node)));
-    outdated.min_by_key(|(role, node)| (*role, &node.name))
+    let others = nodes().filter(|node| !traffic.contains(&node.private_ip()));
+    let outdated = others.filter_map(|node| Some((jobs::outdated(config, snapshot, node)?.role, node)));
+    outdated.min_by_key(|(role, node)| (!differs(node), *role, &node.name))
 }
 
 /// The route leaves an outdated gateway when all others are up to date.

@@ -92,6 +92,7 @@ fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) 
         Standing::Eligible(Unfit::Terminating) => Reason::GatewayTerminating(name),
         Standing::Eligible(Unfit::NotReady) => Reason::GatewayNotReady(name),
         Standing::Eligible(Unfit::Cordoned) => Reason::GatewayCordoned(name),
+        Standing::Eligible(Unfit::Differs) => Reason::GatewayDiffers(name),
         Standing::Eligible(Unfit::Outdated) => Reason::GatewayOutdated(name),
         Standing::Eligible(Unfit::Unreachable) => Reason::GatewayUnreachable(name),
         Standing::Eligible(Unfit::FloatingIPNotAssigned | Unfit::FloatingIPContested) => {

@@ -7,3 +7,4 @@ mod model;
 mod own_defects;
 mod properties;
 mod rulings;
+mod verification;

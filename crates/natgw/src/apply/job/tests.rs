@@ -118,3 +118,19 @@ fn expanded(command: &str) -> String {
     assert!(!whole.contains('$'), "the kubelet would look for a variable");
     whole.replace('\0', "$")
 }
+
+#[test]
+fn a_verification_ends_with_the_exit_code_of_a_difference_and_all_other_jobs_are_retried() {
+    for kind in Kind::ALL {
+        let job = render(&config(), &node("a"), &spec(kind));
+        let policy = job.spec.as_ref().unwrap().pod_failure_policy.as_ref();
+        assert_eq!(policy.is_some(), kind == Kind::Verify);
+        let codes = |policy: &PodFailurePolicy| policy.rules[0].on_exit_codes.clone().unwrap().values;
+        assert!(policy.is_none_or(|policy| codes(policy) == [5] && policy.rules[0].action == "FailJob"));
+        // podFailurePolicy needs it.
+        assert_eq!(pod_of(&job).restart_policy.as_deref(), Some("Never"));
+        let is_for_gateways = !matches!(kind, Kind::ClientSetup | Kind::ClientTeardown);
+        assert_eq!(env(&job).iter().any(|line| line.starts_with("FLOATING_IP=")), is_for_gateways);
+        assert!(env(&job).contains(&format!("JOB_TYPE={kind}")));
+    }
+}

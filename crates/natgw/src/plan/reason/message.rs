@@ -13,6 +13,9 @@ impl fmt::Display for Reason {
             Reason::GatewayUnreachable(node) => {
                 write!(f, "the gateway {node} does not respond to health checks, and another gateway does")
             }
+            Reason::GatewayDiffers(node) => {
+                write!(f, "a verification has found that the gateway {node} differs from its setup")
+            }
             Reason::GatewayOutdated(node) => {
                 write!(f, "the gateway {node} is to be set up with the present script")
             }
@@ -60,6 +63,16 @@ impl fmt::Display for Reason {
             Reason::SetupChanged => {
                 write!(f, "the script or its environment has changed since the Node was set up")
             }
+            Reason::SetupDiffers => write!(
+                f,
+                "a verification has found that the Node differs from its setup, which is run again; the log of the setup Job's pod names \
+                 the differences"
+            ),
+            Reason::VerificationDue => write!(f, "the interval since the last Job of the Node is over"),
+            Reason::VerificationFailed(message) => write!(
+                f,
+                "the last verification could not be finished: {message}; see the log of the Job's pod. It is tried again after the interval"
+            ),
             Reason::SetupOutdated => write!(
                 f,
                 "the script or its environment has changed since this gateway was set up; it is set up again when another candidate has \

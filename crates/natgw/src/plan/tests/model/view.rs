@@ -140,6 +140,7 @@ fn job_view(index: u8, job: &Job) -> snapshot::Job {
         },
         attempt: job.attempt.into(),
         terminating: job.terminating,
+        ended: (job.end != End::Running).then_some(*NOW),
         outcome: match job.end {
             End::Running => Outcome::Running,
             End::Succeeded => Outcome::Succeeded,

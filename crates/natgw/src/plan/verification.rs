@@ -1,0 +1,69 @@
+//! The periodic verification of gateways (opt-in): a Job compares the Node with its setup, and changes nothing.
+//!
+//! It needs no annotation. The finished Job records its time and its result. A setup that is run because of a difference deletes
+//! this Job after the pending annotation has been written.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::action::{Action, NodeRef};
+use super::jobs::{self, generation};
+use super::reason::Reason;
+use super::{Output, regarding};
+use crate::config::Config;
+use crate::observe::snapshot::{Job, Node, Outcome, Ready, Snapshot};
+use crate::task::{Kind, Role, Task};
+
+/// The Job that has verified the present setup of the Node.
+fn of<'a>(config: &Config, node: &Node, jobs: &'a [Job]) -> Option<&'a Job> {
+    let job = jobs.iter().find(|job| job.task.is_some_and(|task| task.kind == Kind::Verify))?;
+    (job.generation == generation(config, node, Role::Gateway)).then_some(job)
+}
+
+/// Whether the last verification has found that the Node differs from its present setup.
+pub(super) fn differs(config: &Config, node: &Node, jobs: &[Job]) -> bool {
+    of(config, node, jobs).is_some_and(|job| job.outcome == Outcome::Differs)
+}
+
+/// Plans the next verification of a gateway that is set up for `ip`.
+pub(super) fn plan(
+    config: &Config,
+    snapshot: &Snapshot,
+    node: &Node,
+    ip: Ipv4Addr,
+    now: Timestamp,
+    out: &mut Output,
+) {
+    let jobs = snapshot.jobs_of(&node.name);
+    match of(config, node, jobs).map(|job| &job.outcome) {
+        // It stays until the setup runs.
+        Some(Outcome::Differs) => return out.problem(regarding(node), Reason::SetupDiffers),
+        Some(Outcome::Failed { message, .. }) => {
+            out.problem(regarding(node), Reason::VerificationFailed(message.clone()));
+        }
+        _ => {}
+    }
+    // Without a kubelet or an address, no script can run. One that is to be set up by another script is verified after that.
+    if !config.verification.enabled
+        || node.ready == Ready::Unknown
+        || node.private_ip().is_none()
+        || !jobs::has_present_setup(config, node, Role::Gateway)
+    {
+        return;
+    }
+    let ended = jobs.iter().map(|job| job.ended.filter(|_| !job.terminating));
+    let Some(ended) = ended.collect::<Option<Vec<Timestamp>>>() else { return };
+    let Some(last) = ended.into_iter().max() else {
+        let task = Task { kind: Kind::Verify, ip };
+        let job = jobs::job(snapshot, node, task, generation(config, node, Role::Gateway), 1);
+        return out.step(Action::CreateJob { node: NodeRef::from(node), job }, Reason::VerificationDue);
+    };
+    let interval = Duration::from(config.verification.interval);
+    if last.checked_add(interval).is_ok_and(|due| now >= due) {
+        for job in jobs {
+            out.step(jobs::delete(node, job), Reason::VerificationDue);
+        }
+    }
+}
