@@ -18,8 +18,8 @@ IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates binutils debian-a
 OPENSTACK_PACKAGES := mariadb-server mariadb-client rabbitmq-server eatmydata openssl python3-venv python3-dev
 # Network namespaces with packets.
 LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
-# keepalived: cgw's keepers; iptables, procps: natgw's scripts; strace: faults at any system call; prometheus: promtool checks the alerts.
-TEST_PACKAGES := $(LAB_PACKAGES) $(OPENSTACK_PACKAGES) iptables procps strace prometheus keepalived
+# keepalived: cgw's keepers; iptables, netplan.io, procps: natgw's scripts; strace: faults at any system call; prometheus: promtool checks the alerts.
+TEST_PACKAGES := $(LAB_PACKAGES) $(OPENSTACK_PACKAGES) iptables netplan.io procps strace prometheus keepalived
 # runc, conntrack, busybox-static: cluster nodes; buildah: images; qemu-system-x86, qemu-system-common, cpio: a Debian kernel under
 # emulation; g++: libFuzzer; openvswitch-switch, ethtool: openshift-sdn's bridge.
 FULL_PACKAGES := $(TEST_PACKAGES) $(IMAGE_PACKAGES) buildah runc conntrack busybox-static qemu-system-x86 qemu-system-common cpio g++ openvswitch-switch ethtool

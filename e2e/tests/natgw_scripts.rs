@@ -4,7 +4,8 @@
 //! Each behaviour is proven with iptables-nft and with iptables-legacy. On a kernel without legacy tables the legacy half
 //! fails, and says so; with `PERIMETER_NO_IPTABLES_LEGACY=1` it prints that it is not proven instead.
 //!
-//! netplan is a stand-in: a program in the node's path that accepts `generate` and nothing else, and writes down each call.
+//! `netplan` has a stand-in for netplan: a program in the node's path that accepts `generate` and nothing else, and writes down each
+//! call. `networkd` has netplan and systemd-networkd themselves.
 
 use e2e::netns::{Iptables, Node, Output, PrivateNetwork, Server};
 
@@ -31,6 +32,7 @@ macro_rules! with_both {
 mod clients;
 mod gateway;
 mod netplan;
+mod networkd;
 mod refusals;
 mod repair;
 

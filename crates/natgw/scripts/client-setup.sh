@@ -142,7 +142,7 @@ if [[ ${PERSIST_NETPLAN:-1} == 1 && -d /etc/netplan ]] && command -v netplan >/d
     if ! netplan generate 9>&-; then
       rm -f "$file"
       netplan generate 9>&- || true
-      say "netplan refused $file: the route works, but a restart of systemd-networkd removes it" >&2
+      say "netplan refused $file: the route works, but a restart of systemd-networkd may remove it" >&2
     fi
   else
     say "netplan has no interface $priv: the route works, but a restart of systemd-networkd may remove it" >&2

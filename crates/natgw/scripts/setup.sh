@@ -251,9 +251,9 @@ fill nat POSTROUTING "${nat[@]}"
 fill filter FORWARD "${filter[@]}"
 fill mangle FORWARD "${mangle[@]}"
 
-# systemd-networkd removes addresses that it does not know when it restarts. Only `generate`: `apply` would reconfigure the
-# Node's uplink. Only an interface that netplan has under this name: a second definition of one interface would replace the
-# first (with DHCP) at the next boot.
+# With the file, the address is back at boot, and stays where systemd-networkd removes addresses that it does not know. (Version 252
+# keeps them when it restarts.) Only `generate`: `apply` would reconfigure the Node's uplink. Only an interface that netplan has under
+# this name: a second definition of one interface would replace the first (with DHCP) at the next boot.
 in_netplan() {
   local file line
   set +f
@@ -277,7 +277,7 @@ if [[ -z $own && ${PERSIST_NETPLAN:-1} == 1 && -d /etc/netplan ]] && command -v 
     if ! netplan generate 9>&-; then
       rm -f "$file"
       netplan generate 9>&- || true
-      say "netplan refused $file: the address works, but a restart of systemd-networkd removes it" >&2
+      say "netplan refused $file: the address works, but a restart of systemd-networkd may remove it" >&2
     fi
   else
     say "netplan has no interface $pub: the address works, but a restart of systemd-networkd may remove it" >&2
