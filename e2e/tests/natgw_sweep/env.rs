@@ -37,14 +37,15 @@ pub struct SweepEnv {
 }
 
 impl SweepEnv {
-    /// Without Nodes. `elects`: two natgw processes contend for a Lease of a few seconds.
+    /// Without Nodes. `settings`: of natgw, beyond the environment's own. `elects`: two natgw processes contend for a Lease of a few seconds.
     pub fn new(
         env: TestEnv,
+        settings: &str,
         elects: bool,
         scripts: impl Fn(&str, &str) -> Script + Send + Sync + 'static,
     ) -> Result<SweepEnv> {
         let env = Arc::new(env);
-        let launch = env.natgw("")?;
+        let launch = env.natgw(settings)?;
         let launch = if elects {
             // As short as a busy machine allows.
             launch

@@ -6,7 +6,8 @@
 //! 1. Two scripts run on one machine at a time.
 //! 2. A Job exists next to a terminating Job with another task on the same Node.
 //! 3. A teardown starts while the route points to its machine and another machine is set up.
-//! 4. An annotation is wrong: it reports a setup for this boot, nothing is pending, and the kernel translates to something else.
+//! 4. An annotation is wrong: it reports a setup for this boot, nothing is pending, and the kernel translates to something else,
+//!    although no other program has changed it.
 //! 5. A route is written to an address without a Node, to a Node that is no candidate, or to one whose kernel translates nothing.
 //! 6. More than two Nodes have the role label at any time, or more than one at rest.
 //! 7. At rest, the route does not point to a candidate although there is one.
@@ -28,6 +29,8 @@ use super::observed::ObservedState;
 
 /// How long a script runs: long enough that a controller which does not wait for its end is seen.
 const WORK: Duration = Duration::from_millis(150);
+/// Exit code of a verification that has found a difference.
+const DIFFERS: i32 = 5;
 /// More writes than any run makes.
 const WRITES: u64 = 150;
 
@@ -55,6 +58,8 @@ pub struct Machine {
     ip: Option<Ipv4Addr>,
     /// The kernel is new, and the kubelet has not reported it yet.
     rebooting: bool,
+    /// Another program has removed its rules, and no setup has run since.
+    flushed: bool,
     /// The types of Jobs that have started here.
     pub started: BTreeSet<String>,
     /// The pods whose script runs.
@@ -92,7 +97,7 @@ impl Machines {
             machine.running.retain(|each| each != pod && runs(each));
             let others = machine.running.clone();
             machine.running.push(pod.to_owned());
-            if kind != "setup" {
+            if kind == "teardown" {
                 machine.translates_to = None;
                 if another && machine.ip.is_some() && machine.ip == route {
                     return Some(format!(
@@ -172,6 +177,7 @@ impl InvariantChecker {
             self.machines().start(&gateway.name, &name, kind, route, |other| runs(gateway, other));
         self.report(violation);
         let sets_up = (kind == "setup" && script != Script::Fails).then(|| ip.to_owned());
+        let is_verification = kind == "verify";
         let (checker, gateway) = (self.clone(), Arc::downgrade(gateway));
         tokio::spawn(async move {
             checker.check(Moment::Any).await;
@@ -188,13 +194,18 @@ impl InvariantChecker {
             };
             // A pod that was deleted meanwhile has set up nothing for sure.
             let sets_up = sets_up.filter(|_| runs(&gateway, &name));
-            checker.machines().change(&gateway.name, |machine| {
+            let exit = checker.machines().change(&gateway.name, |machine| {
                 machine.running.retain(|each| *each != name);
                 if sets_up.is_some() {
                     machine.translates_to = sets_up;
+                    machine.flushed = false;
+                }
+                match machine.translates_to {
+                    None if is_verification => DIFFERS,
+                    _ => i32::from(script == Script::Fails),
                 }
             });
-            let _ = gateway.node.finish(&name, i32::from(script == Script::Fails));
+            let _ = gateway.node.finish(&name, exit);
             drop(gateway);
             checker.check(Moment::Any).await;
         });
@@ -214,6 +225,14 @@ impl InvariantChecker {
         let rebooted = gateway.node.reboot().await;
         self.machines().change(&gateway.name, |machine| machine.rebooting = false);
         rebooted
+    }
+
+    /// Removes the rules of a machine, as another program does.
+    pub fn flush(&self, gateway: &Gateway) {
+        self.machines().change(&gateway.name, |machine| {
+            machine.translates_to = None;
+            machine.flushed = true;
+        });
     }
 
     /// The state of the machines.
@@ -285,7 +304,7 @@ fn next_to_terminating(observed: &ObservedState) -> Vec<String> {
 fn wrong_annotations(observed: &ObservedState, machines: &Machines) -> Vec<String> {
     let wrong = observed.nodes.iter().filter_map(|(name, node)| {
         let (setup, machine) = (node.setup()?, machines.all.get(name)?);
-        let current = !node.pending() && node.this_boot && !machine.rebooting;
+        let current = !node.pending() && node.this_boot && !machine.rebooting && !machine.flushed;
         let kernel = &machine.translates_to;
         (current && kernel.as_ref() != Some(setup))
             .then(|| format!("the annotation of {name} reports {setup}, its kernel has {kernel:?}"))

@@ -14,7 +14,7 @@ use super::{Case, Run};
 
 /// The first gateway is the primary, the second one is set up, and natgw has reconciled.
 async fn settled(env: TestEnv) -> SweepEnv {
-    let mut env = SweepEnv::new(env, false, |_, _| Script::Succeeds).unwrap();
+    let mut env = SweepEnv::new(env, "", false, |_, _| Script::Succeeds).unwrap();
     env.settled(FIRST, true).await.unwrap();
     env.settled(SECOND, false).await.unwrap();
     env.start().unwrap();

@@ -19,7 +19,7 @@ use super::scenario::{FIRST, SECOND};
 
 /// Two gateways that are set up, of which the first is the primary; every script hangs.
 async fn settled() -> SweepEnv {
-    let mut env = SweepEnv::new(TestEnv::start().await.unwrap(), false, |_, _| Script::Hangs).unwrap();
+    let mut env = SweepEnv::new(TestEnv::start().await.unwrap(), "", false, |_, _| Script::Hangs).unwrap();
     env.settled(FIRST, true).await.unwrap();
     env.settled(SECOND, false).await.unwrap();
     env.checker.at_rest().await.unwrap();

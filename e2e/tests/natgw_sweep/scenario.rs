@@ -43,10 +43,12 @@ pub enum Scenario {
     TwoLeaders,
     /// The route points to a server without a Node.
     ForeignRoute,
+    /// Another program has removed the primary's rules, and a verification finds it.
+    Flushed,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 11] = [
+    pub const ALL: [Scenario; 12] = [
         Scenario::FirstGateway,
         Scenario::Cordon,
         Scenario::NotReady,
@@ -58,11 +60,18 @@ impl Scenario {
         Scenario::StaleCache,
         Scenario::TwoLeaders,
         Scenario::ForeignRoute,
+        Scenario::Flushed,
     ];
 
     /// Whether natgw starts under the fault; in the other scenarios it has reconciled before.
     pub fn starts_disturbed(self) -> bool {
-        matches!(self, Scenario::FirstGateway | Scenario::ForeignRoute)
+        matches!(self, Scenario::FirstGateway | Scenario::ForeignRoute | Scenario::Flushed)
+    }
+
+    /// Settings of natgw.
+    fn settings(self) -> &'static str {
+        // No second verification within a run.
+        if self == Scenario::Flushed { "verification: {enabled: true, interval: 1h}" } else { "" }
     }
 
     /// Whether two natgw processes contend for the Lease.
@@ -84,7 +93,8 @@ impl Scenario {
             // as the first gateway, and failure, Job away, pending, Job
             Scenario::JobFailed => 9,
             // as a cordon, and twice pending, Job, setup, with the first Job away in between
-            Scenario::IpChanged | Scenario::LabelFlap => 10,
+            // or two verifications, and as a cordon, and pending, Job away, Job, setup
+            Scenario::IpChanged | Scenario::LabelFlap | Scenario::Flushed => 10,
         }
     }
 
@@ -97,7 +107,7 @@ impl Scenario {
             (Scenario::Reboot, "setup", _) => Script::SucceedsAfterMove,
             _ => Script::Succeeds,
         };
-        let mut env = SweepEnv::new(env, self.elects(), scripts)?;
+        let mut env = SweepEnv::new(env, self.settings(), self.elects(), scripts)?;
         match self {
             Scenario::FirstGateway => drop(env.gateway(FIRST).await?),
             // The label is added when natgw runs.
@@ -113,6 +123,9 @@ impl Scenario {
                 env.settled(SECOND, false).await?;
             }
         }
+        if self == Scenario::Flushed {
+            env.checker.flush(&env.gateways[0]);
+        }
         Ok(env)
     }
 
@@ -120,7 +133,7 @@ impl Scenario {
     pub async fn happen(self, env: &SweepEnv) -> Result<()> {
         let first = &env.gateways[0];
         match self {
-            Scenario::FirstGateway | Scenario::ForeignRoute => Ok(()),
+            Scenario::FirstGateway | Scenario::ForeignRoute | Scenario::Flushed => Ok(()),
             Scenario::Cordon | Scenario::TwoLeaders => first.node.cordon(true).await,
             Scenario::NotReady => first.node.set_ready(false).await,
             Scenario::IpChanged => env.relabel(first, THIRD).await,
@@ -159,6 +172,10 @@ impl Scenario {
             }
             Scenario::IpChanged => primary(1) && settled(Some(THIRD)),
             Scenario::LabelLost => primary(1) && settled(None),
+            Scenario::Flushed => {
+                let is_repaired = |name| env.checker.machines().all[name].translates_to.is_some();
+                primary(1) && settled(Some(FIRST)) && name(0).is_some_and(is_repaired)
+            }
             _ => primary(1) && settled(Some(FIRST)),
         }
     }
