@@ -276,6 +276,50 @@ async fn an_administrator_gets_the_objects_of_its_project_only() {
     assert!(cloud.security_groups().await.unwrap().iter().all(|group| group.project_id == mine.id));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unrestricted_credential_deletes_itself_if_its_access_rules_permit_that() {
+    on_each_release(async |openstack| {
+        let project = openstack.project("itself").await.unwrap();
+        let rule = |method: &str| {
+            let path = "/v3/users/*/application_credentials/*";
+            json!([{ "service": "identity", "method": method, "path": path }])
+        };
+        let made = async |name: &str, more: serde_json::Value| {
+            let (id, secret) = project.new_credential(name, more).await.unwrap();
+            (with(&openstack, &project, (&id, &secret)), id, secret)
+        };
+        let exists = async |id: &str| {
+            let path = format!("/users/{}/application_credentials/{id}", project.user);
+            project.api().find(Api::Identity, &path).await.unwrap().is_some()
+        };
+        let (restricted, id, _) = made("restricted", json!({})).await;
+        let seen = restricted.application_credential().await.unwrap().unwrap();
+        assert_eq!((&seen.id, &seen.user, seen.is_unrestricted), (&id, &project.user, false));
+        let error = restricted.delete_application_credential(&project.user, &id).await.unwrap_err();
+        assert!(error.is_forbidden() && exists(&id).await, "{error}");
+        let (other, id, _) =
+            made("other", json!({ "unrestricted": true, "access_rules": rule("GET") })).await;
+        let seen = other.application_credential().await.unwrap().unwrap();
+        assert_eq!((seen.is_unrestricted, seen.permits_delete), (true, false));
+        let error = other.delete_application_credential(&project.user, &id).await.unwrap_err();
+        assert!(error.is_unauthorized() && exists(&id).await, "{error}");
+        for more in [json!({}), json!({ "access_rules": rule("DELETE") })] {
+            let mut asked = json!({ "unrestricted": true });
+            asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let (cloud, id, secret) = made(&format!("own-{}", more.to_string().len()), asked).await;
+            let seen = cloud.application_credential().await.unwrap().unwrap();
+            assert!(seen.is_unrestricted && seen.permits_delete, "{seen:?}");
+            cloud.delete_application_credential(&project.user, &id).await.unwrap();
+            assert!(!exists(&id).await);
+            // With a token of a credential that is gone, and with a new login.
+            cloud.delete_application_credential(&project.user, &id).await.unwrap();
+            let error = with(&openstack, &project, (&id, &secret)).project_id().await.unwrap_err();
+            assert!(error.is_credential_gone(), "{error}");
+        }
+    })
+    .await;
+}
+
 /// As `docs/openstack-rights.md` says: these services have no `service_type`, so that a credential with access rules is
 /// refused by each of them, whatever the rules allow.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! OpenStack: the calls that the controllers use, with only the fields that they read.
 //!
 //! A [`Cloud`] is a client of one project, with one [`Credentials`]: Keystone issues a token with a catalogue, which has the endpoints
-//! of Neutron, Nova, Cinder and Octavia. For all of them:
+//! of Neutron, Nova, Cinder and Octavia. Keystone itself is the one of the login. For all of them:
 //!
 //! * A list is complete or an error. A read is retried after a transient error. A write is retried only while no connection can be
 //!   made. The caller reads the object to find out whether a failed write has acted.
@@ -19,6 +19,7 @@
 //! | Cinder   | v3      | `reader` to read, `member` to delete |
 //! | Octavia  | v2      | `load-balancer_observer` to read, `load-balancer_member` to delete, or the cloud's own equivalents |
 
+mod application_credential;
 mod catalog;
 mod cinder;
 mod cloud_conf;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 
+pub use application_credential::ApplicationCredential;
 pub use cinder::{Attachment, Snapshot, Volume};
 pub use cloud_conf::CloudConf;
 pub use credentials::{ConfigError, Credentials};

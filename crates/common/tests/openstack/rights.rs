@@ -9,6 +9,7 @@ fn rule(service: Service, path: &str) -> String {
         Service::Compute => "/v2.1",
         Service::BlockStorage => "/v3",
         Service::LoadBalancer => "/v2.0/lbaas",
+        Service::Identity => "/v3",
     };
     format!("{version}{}", path.replace("{id}", "*"))
 }

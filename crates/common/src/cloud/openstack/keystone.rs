@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::application_credential::{self, ApplicationCredential};
 use super::catalog::Catalog;
 use super::credentials::{Login, Owned};
 use crate::cloud::http::Response;
@@ -19,6 +20,8 @@ pub(super) struct Token {
     /// Marked sensitive: a request's `Debug` does not show it.
     pub header: HeaderValue,
     pub project: String,
+    /// The application credential that it was issued for.
+    pub application_credential: Option<ApplicationCredential>,
     pub catalog: Catalog,
     /// When it is renewed, while it is still valid.
     pub renew: Instant,
@@ -95,13 +98,17 @@ struct Described {
     #[serde(default, deserialize_with = "utc_or_none")]
     issued_at: Option<Timestamp>,
     #[serde(default)]
-    project: Option<Project>,
+    project: Option<HasId>,
+    #[serde(default)]
+    user: Option<HasId>,
+    #[serde(default)]
+    application_credential: Option<application_credential::OfToken>,
     #[serde(default)]
     catalog: Option<Catalog>,
 }
 
 #[derive(Deserialize)]
-struct Project {
+struct HasId {
     id: String,
 }
 
@@ -137,7 +144,7 @@ pub(super) fn token(
         .ok_or_else(|| "no token in it (X-Subject-Token)".to_owned())?;
     header.set_sensitive(true);
     let Body { token } = serde_json::from_slice(&response.body).map_err(|cause| cause.to_string())?;
-    let Project { id: project } = token
+    let HasId { id: project } = token
         .project
         .ok_or_else(|| "the token is not of a project: name one in the credential".to_owned())?;
     if let Login::ApplicationCredential { project: Some(selected), .. } = login
@@ -148,11 +155,22 @@ pub(super) fn token(
              the other credential"
         ));
     }
+    // A login with a token has none of its own: the token may be of another program's credential.
+    let of_login =
+        token.application_credential.filter(|_| matches!(login, Login::ApplicationCredential { .. }));
+    let application_credential = of_login.zip(token.user).map(|(credential, user)| credential.of(user.id));
     let catalog = token.catalog.ok_or_else(|| "the token has no catalogue".to_owned())?;
     // Both times are the server's, so that its clock may differ from ours.
     let life = Duration::try_from(token.expires_at.duration_since(token.issued_at.unwrap_or(now)))
         .unwrap_or_default();
-    Ok(Token { header, project, catalog, renew: asked + renewal(life), expires: asked + life })
+    Ok(Token {
+        header,
+        project,
+        application_credential,
+        catalog,
+        renew: asked + renewal(life),
+        expires: asked + life,
+    })
 }
 
 /// Renewal at 80 % of the lifetime, or when a minute is left, so that a long list does not outlive the token; but not before half of

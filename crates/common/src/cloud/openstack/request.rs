@@ -33,7 +33,8 @@ const MICROVERSION: [&str; 2] = ["compute 2.69", "2.69"];
 /// A request to a service.
 pub(super) struct ApiRequest<'a> {
     call: Call,
-    id: Option<&'a str>,
+    /// For each `{id}` of the path.
+    ids: Vec<&'a str>,
     query: String,
     body: Option<Value>,
     revision: Option<u64>,
@@ -42,11 +43,16 @@ pub(super) struct ApiRequest<'a> {
 impl<'a> ApiRequest<'a> {
     pub fn all(call: Call, query: &[(&str, &str)]) -> ApiRequest<'a> {
         let query = with_query("", query);
-        ApiRequest { call, id: None, query, body: None, revision: None }
+        ApiRequest { call, ids: Vec::new(), query, body: None, revision: None }
     }
 
     pub fn one(call: Call, id: &'a str) -> ApiRequest<'a> {
-        ApiRequest { call, id: Some(id), query: String::new(), body: None, revision: None }
+        ApiRequest::of(call, vec![id])
+    }
+
+    /// An object of another one.
+    pub fn of(call: Call, ids: Vec<&'a str>) -> ApiRequest<'a> {
+        ApiRequest { call, ids, query: String::new(), body: None, revision: None }
     }
 
     pub fn query(mut self, query: &[(&str, &str)]) -> ApiRequest<'a> {
@@ -63,19 +69,15 @@ impl<'a> ApiRequest<'a> {
 
     /// The path after the service's base, without the query.
     fn path(&self) -> Result<String, Error> {
-        let path = self.call.right().path;
-        match self.id {
-            None => Ok(path.to_owned()),
+        let right = self.call.right();
+        self.ids.iter().try_fold(right.path.to_owned(), |path, id| match is_id(id) {
+            true => Ok(path.replacen("{id}", id, 1)),
             // An ID may come from an annotation or spec that any client can write.
-            Some(id) if !is_id(id) => {
-                let right = self.call.right();
-                Err(Error::setup(
-                    format!("{} {} {path}", right.service, right.method),
-                    format!("{id:?} is not an ID: letters, digits, - and _ are allowed"),
-                ))
-            }
-            Some(id) => Ok(path.replace("{id}", id)),
-        }
+            false => Err(Error::setup(
+                format!("{} {} {}", right.service, right.method, right.path),
+                format!("{id:?} is not an ID: letters, digits, - and _ are allowed"),
+            )),
+        })
     }
 }
 

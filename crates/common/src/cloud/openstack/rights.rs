@@ -142,4 +142,6 @@ calls! {
     LoadBalancer = LoadBalancer GET "/loadbalancers/{id}": DEORBITER;
     /// Delete a load balancer.
     DeleteLoadBalancer = LoadBalancer DELETE "/loadbalancers/{id}": DELETE;
+    /// Delete an application credential of a user.
+    DeleteApplicationCredential = Identity DELETE "/users/{id}/application_credentials/{id}": DELETE;
 }

@@ -13,10 +13,12 @@ pub enum Service {
     BlockStorage,
     /// Octavia.
     LoadBalancer,
+    /// Keystone: the one of the login, whatever the catalogue lists.
+    Identity,
 }
 
 impl Service {
-    /// Each of them.
+    /// Those that are read from the catalogue.
     pub(super) const ALL: [Service; 4] =
         [Service::Network, Service::Compute, Service::BlockStorage, Service::LoadBalancer];
 
@@ -28,6 +30,7 @@ impl Service {
             Service::Compute => &["compute"],
             Service::BlockStorage => &["block-storage", "volumev3", "block-store", "volume", "volumev2"],
             Service::LoadBalancer => &["load-balancer"],
+            Service::Identity => &["identity"],
         }
     }
 
@@ -39,6 +42,7 @@ impl Service {
             Service::Compute => "compute",
             Service::BlockStorage => "block-storage",
             Service::LoadBalancer => "load-balancer",
+            Service::Identity => "identity",
         }
     }
 
@@ -63,6 +67,8 @@ impl Service {
             Service::LoadBalancer if ends("/lbaas") => Some(url.to_owned()),
             Service::LoadBalancer if ends("/v2.0") || ends("/v2") => Some(format!("{url}/lbaas")),
             Service::LoadBalancer => Some(format!("{url}/v2.0/lbaas")),
+            Service::Identity if ends("/v3") => Some(url.to_owned()),
+            Service::Identity => Some(format!("{url}/v3")),
         }
     }
 }

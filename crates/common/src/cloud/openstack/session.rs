@@ -29,9 +29,6 @@ const LOGIN: Duration = Duration::from_secs(60);
 const EARLY: Duration = Duration::from_secs(10);
 /// Time between two attempts of an early renewal, at least.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The metric label, and the name in messages.
-const IDENTITY: &str = "identity";
-
 /// The data that every exchange needs, and the shared login.
 pub(super) struct Shared {
     pub wire: Wire,
@@ -249,7 +246,9 @@ impl Shared {
                 false => Error::service(call, why),
             })
         };
-        let endpoints = Service::ALL.into_iter().map(|service| (service, endpoint(service))).collect();
+        let mut endpoints: BTreeMap<_, _> =
+            Service::ALL.into_iter().map(|service| (service, endpoint(service))).collect();
+        endpoints.insert(Service::Identity, Ok(self.identity.clone()));
         let listed = Service::ALL.into_iter().filter(is_listed).collect();
         Session { token, endpoints, listed, shares_neutron }
     }
@@ -258,7 +257,8 @@ impl Shared {
     /// be valid.
     async fn token(&self, within: Duration, before: Option<&Session>) -> Result<Token, Error> {
         let call = format!(
-            "{IDENTITY} POST {}",
+            "{} POST {}",
+            Service::Identity,
             self.identity
                 .at("/auth/tokens")
                 .map_or_else(|_| "/v3/auth/tokens".to_owned(), |uri| uri.path().to_owned(),)
@@ -295,7 +295,7 @@ impl Shared {
         let began = Instant::now();
         let end = self.wire.exchange(request, &path, budget.deadline().min(self.wire.deadline())).await;
         let status = end.as_ref().ok().map(|response| response.status);
-        self.metrics.0.exchange(IDENTITY, &Method::POST, status, began.elapsed());
+        self.metrics.0.exchange(Service::Identity.name(), &Method::POST, status, began.elapsed());
         end.map_err(|cause| Error::transport(call, cause))
     }
 }
