@@ -73,7 +73,9 @@ impl Server {
             | Act::Unblock { .. }
             | Act::DeleteObject { .. }
             | Act::SetDeletePolicy { .. } => Server::Target,
-            Act::DeleteInCloud { .. } | Act::RemoveRoutes { .. } => Server::Cloud,
+            Act::DeleteInCloud { .. }
+            | Act::DeleteApplicationCredential { .. }
+            | Act::RemoveRoutes { .. } => Server::Cloud,
         }
     }
 }
@@ -154,6 +156,13 @@ impl<'a> Apply<'a> {
             Act::DeleteObject { object, .. } => object::delete(target()?, object).await,
             Act::SetDeletePolicy { object } => object::release(target()?, object).await,
             Act::DeleteInCloud { kind, id, .. } => cloud::delete(cloud()?, *kind, id).await,
+            Act::DeleteApplicationCredential { id, user } => {
+                // Nothing can be done without it afterwards: a Deorbit that was stopped meanwhile keeps it.
+                if !store::is_unchanged(self.management, self.deorbit).await {
+                    return Err(Error::Changed { what: format!("delete the application credential {id}") });
+                }
+                cloud::delete_credential(cloud()?, user, id).await
+            }
             Act::RemoveRoutes { asked, recorded, stale } => {
                 cloud::remove_routes(cloud()?, asked, recorded, stale).await
             }

@@ -83,6 +83,7 @@ async fn show(
         protected: false,
         trigger: Default::default(),
         target: None,
+        same_login: None,
         // The whole project is listed, if the spec asks for that.
         book: Book { discovering: spec.discover_by_cluster_name, ..Book::default() },
         spec,

@@ -6,7 +6,8 @@ pub mod reconcile;
 
 use std::time::Duration;
 
-use common::api::deorbit::{Deorbit, DeorbitStatus};
+use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
+use common::api::identity::IdentityKind;
 use common::backoff::Backoff;
 use common::cache::{Cache, Change, ObjectKey};
 use common::cloud::openstack;
@@ -32,6 +33,9 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_secs(2), max: Duration::
 /// After a conflict of two writes: the next reconciliation reads the other one's.
 const CONFLICT_DELAY: Duration = Duration::from_millis(250);
 
+/// The index of the cached Deorbits by the Secret of their login.
+const BY_SECRET: &str = "secret";
+
 /// State of the process that all reconciliations share.
 pub struct Context {
     /// The process.
@@ -42,10 +46,19 @@ pub struct Context {
     pub metrics: Metrics,
     /// Those of the OpenStack client.
     pub openstack: openstack::Metrics,
+    deorbits: Cache<Deorbit>,
     management: OnceCell<String>,
 }
 
 impl Context {
+    /// Another Deorbit that runs and logs in with the same Secret.
+    fn same_login(&self, deorbit: &Deorbit) -> Option<String> {
+        let secret = secret_of_login(deorbit)?;
+        let others = self.deorbits.indexed(BY_SECRET, &secret);
+        let other = others.iter().find(|one| one.metadata.uid != deorbit.metadata.uid && runs(one))?;
+        Some(ObjectKey::of(&**other).to_string())
+    }
+
     /// The UID of the management cluster's namespace kube-system. It is read once.
     ///
     /// # Errors
@@ -82,7 +95,21 @@ pub fn deorbits_in(runtime: &Runtime, namespace: Option<&str>) -> Cache<Deorbit>
         Some(namespace) => Api::<Deorbit>::namespaced(client, namespace),
         None => Api::<Deorbit>::all(client),
     };
-    runtime.cache(api).trim(trim).start()
+    let by_secret = |deorbit: &Deorbit| secret_of_login(deorbit).into_iter().collect();
+    runtime.cache(api).trim(trim).index(BY_SECRET, by_secret).start()
+}
+
+/// Namespace and name of the Secret that a Deorbit logs in with. None: it names none, or an OpenStackClusterIdentity.
+fn secret_of_login(deorbit: &Deorbit) -> Option<String> {
+    let identity = deorbit.spec.openstack.as_ref().map(|openstack| &openstack.identity_ref)?;
+    let namespace = deorbit.metadata.namespace.as_deref().unwrap_or_default();
+    (identity.kind == IdentityKind::Secret).then(|| format!("{namespace}/{}", identity.name))
+}
+
+/// Whether a Deorbit still needs its login.
+fn runs(deorbit: &Deorbit) -> bool {
+    let phase = deorbit.status.as_ref().map(|status| status.phase).unwrap_or_default();
+    deorbit.metadata.deletion_timestamp.is_none() && !phase.is_final() && phase != Phase::Planned
 }
 
 /// Keeps of the status what a binding reads. A status may be large, and each reconciliation reads its Deorbit itself.
@@ -107,6 +134,7 @@ pub async fn run(
         metrics: Metrics::new(runtime.metrics.clone())?,
         openstack: openstack::Metrics::register(runtime.metrics.registry())?,
         management: OnceCell::new(),
+        deorbits: deorbits.clone(),
         settings,
         runtime: runtime.clone(),
     };
@@ -159,7 +187,6 @@ impl Reconciler for Context {
 pub(crate) mod tests {
     use std::convert::Infallible;
 
-    use common::api::deorbit::Phase;
     use common::events::Events;
     use common::leader::Leadership;
     use kube::Client;
@@ -226,6 +253,7 @@ pub(crate) mod tests {
             metrics: Metrics::new(runtime.metrics.clone()).unwrap(),
             openstack: openstack::Metrics::register(runtime.metrics.registry()).unwrap(),
             management: OnceCell::new(),
+            deorbits: deorbits(&runtime),
             settings: Settings::default(),
             runtime: runtime.clone(),
         };

@@ -5,12 +5,13 @@
 //!
 //! * `machine`: the table of the phases. `ending`, `block`: the end, and the block of new objects.
 //! * `found` (what belongs to the cluster) → `inventory` (records) → `deletion` | `orphans` | `discovery` (steps).
-//! * `routes`: of the pod networks.
+//! * `routes`: of the pod networks. `credential`: of the login, at the end.
 //! * `presence` (what is known of one resource) → `outlook` (what is left) → `conditions`.
 
 pub mod action;
 pub mod block;
 pub mod conditions;
+pub mod credential;
 pub mod deletion;
 pub mod discovery;
 pub mod ending;

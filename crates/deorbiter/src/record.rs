@@ -49,6 +49,9 @@ pub struct Book {
     /// A limit is over: the run ends with what is left.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
+    /// ID of the application credential that is being deleted: everything else is gone, and was verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
     /// Routes of the router to recorded Nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<NodeRoute>,

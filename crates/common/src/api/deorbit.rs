@@ -109,6 +109,8 @@ pub const KEEP: &str = "deorbiter.perimeter.dev/keep";
 #[x_kube(validation = Rule::new("self.provider != 'Any' || !self.discoverByClusterName").message("provider: Any searches nothing in a cloud: discoverByClusterName needs provider: OpenStack"))]
 #[x_kube(validation = Rule::new("self.provider != 'Any' || self.orphanPolicy == 'Report'").message("provider: Any deletes nothing in a cloud: orphanPolicy: Delete needs provider: OpenStack"))]
 #[x_kube(validation = Rule::new("self.provider != 'Any' || (!has(self.resources.routes) && self.resources.ingresses == 'Keep')").message("provider: Any deletes neither routes nor Ingresses: resources.routes and resources.ingresses: Delete need provider: OpenStack"))]
+#[x_kube(validation = Rule::new("!has(self.openstack) || self.openstack.applicationCredential == 'Keep' || self.openstack.identityRef.type == 'Secret'").message("applicationCredential: Delete needs a Secret of this cluster alone: an OpenStackClusterIdentity is for many clusters"))]
+#[x_kube(validation = Rule::new("!has(self.openstack) || self.openstack.applicationCredential == 'Keep' || !self.clusterSurvives").message("a cluster that survives may need its login: set clusterSurvives to false, or applicationCredential to Keep"))]
 #[x_kube(validation = Rule::new("has(self.kubeconfig) == has(oldSelf.kubeconfig) && (!has(self.kubeconfig) || self.kubeconfig == oldSelf.kubeconfig) && self.inCluster == oldSelf.inCluster && has(self.clusterGone) == has(oldSelf.clusterGone) && (!has(self.clusterGone) || self.clusterGone == oldSelf.clusterGone)").message("the target cluster cannot be changed: create another Deorbit"))]
 #[x_kube(validation = Rule::new("has(self.openstack) == has(oldSelf.openstack) && (!has(self.openstack) || self.openstack == oldSelf.openstack) && self.clusterName == oldSelf.clusterName").message("openstack and clusterName cannot be changed: create another Deorbit"))]
 #[x_kube(validation = Rule::new("self.provider == oldSelf.provider && self.resources == oldSelf.resources && self.retainedVolumes == oldSelf.retainedVolumes && self.creationBlock == oldSelf.creationBlock && self.podDeletion == oldSelf.podDeletion && self.discoverByClusterName == oldSelf.discoverByClusterName").message("what is deleted and how cannot be changed: only timeouts, onTimeout, orphanPolicy, clusterSurvives, ttlSecondsAfterFinished and dryRun can; create another Deorbit"))]
@@ -221,6 +223,21 @@ pub enum Provider {
 pub struct OpenStack {
     /// Credentials, in the shape of Cluster API Provider OpenStack.
     pub identity_ref: IdentityRef,
+    /// Delete: the application credential that deorbiter logs in with is deleted in Keystone when everything else is gone and verified. It
+    /// has to be unrestricted, and no other program may need it any more: Cluster API deletes servers and networks after the Deorbit.
+    /// The Secret stays.
+    #[serde(default)]
+    pub application_credential: ApplicationCredential,
+}
+
+/// Handling of the application credential of the login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApplicationCredential {
+    /// It stays.
+    #[default]
+    Keep,
+    /// It is deleted at the end of a run that leaves nothing.
+    Delete,
 }
 
 /// Handling of volumes and snapshots whose policy is Retain.

@@ -33,6 +33,15 @@ pub async fn delete(cloud: &Cloud, kind: Kind, id: &str) -> Result<(), Error> {
     deleted.map_err(failed)
 }
 
+/// Deletes the application credential of the login.
+///
+/// # Errors
+/// [`Error::Cloud`] with Keystone's response.
+pub async fn delete_credential(cloud: &Cloud, user: &str, id: &str) -> Result<(), Error> {
+    let what = format!("delete the application credential {id}");
+    cloud.delete_application_credential(user, id).await.map_err(|cause| Error::Cloud { what, cause })
+}
+
 /// Removes the recorded routes, and those of the stale ones that are still stale.
 ///
 /// # Errors

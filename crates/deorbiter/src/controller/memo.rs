@@ -98,6 +98,11 @@ impl Memo {
         Ok(Some(self.cloud.set(secret.digest(), cloud)))
     }
 
+    /// The next login asks Keystone whether the credential exists: a token that was issued before does not show that.
+    pub fn forget_login(&mut self) {
+        self.cloud = Kept::default();
+    }
+
     /// Records the results of a reconciliation's actions.
     pub fn record(&mut self, ran: Ran) {
         let failed = ran.results.values().filter(|result| result.is_some()).count();

@@ -42,7 +42,7 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
         memo.uid = uid;
     }
     let stored = store::read(management, &deorbit).await?;
-    let run = run(&deorbit, &stored);
+    let run = run(&deorbit, &stored, context.same_login(&deorbit));
     if run.deleting.is_some() && !run.held {
         return Ok(Next::OnChange);
     }
@@ -109,7 +109,7 @@ fn pace(requeue_after: Duration, took: Duration, failures_in_a_row: u32, unchang
     waits.max(REFUSED.delay(failures_in_a_row))
 }
 
-fn run(deorbit: &Deorbit, stored: &Stored) -> Run {
+fn run(deorbit: &Deorbit, stored: &Stored, same_login: Option<String>) -> Run {
     let meta = &deorbit.metadata;
     let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
     let label = |key: &str| meta.labels.as_ref().and_then(|all| all.get(key)).map(String::as_str);
@@ -127,6 +127,7 @@ fn run(deorbit: &Deorbit, stored: &Stored) -> Run {
             _ => Trigger::Manual,
         },
         target: annotation(names::TARGET_ANNOTATION).map(str::to_owned),
+        same_login,
         spec: deorbit.spec.clone(),
         status: deorbit.status.clone().unwrap_or_default(),
         book: stored.book.clone(),
@@ -164,6 +165,9 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
     if only_block {
         return (Snapshot { run, cluster, cloud: None, failures }, client, None);
     }
+    if run.book.credential.is_some() {
+        memo.forget_login();
+    }
     let login = match run.spec.provider {
         Provider::OpenStack => memo.cloud(context, &run.namespace, &run.spec).await,
         // The API server refuses a login together with it: there, no ID is one of OpenStack.
@@ -180,7 +184,8 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
                     memo.retry_after = error.retry_after();
                     cloud::unread(&error)
                 })
-                .and_then(|seen| run.verify_project(seen));
+                .and_then(|seen| run.verify_project(seen))
+                .and_then(|seen| run.verify_credential(seen));
             if let (Ok(whole), Some(asked), Phase::Inventory | Phase::Finishing) =
                 (&mut seen, &run.spec.resources.routes, run.status.phase)
             {

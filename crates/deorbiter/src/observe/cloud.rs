@@ -20,6 +20,17 @@ const SERVERS: usize = 8;
 /// # Errors
 /// The first response that is neither an object nor a proven absence.
 pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> Result<seen::Cloud, Error> {
+    let project = cloud.project_id().await?;
+    let seen = seen::Cloud {
+        project: project.clone(),
+        region: cloud.region().map(str::to_owned),
+        credential: cloud.application_credential().await?,
+        ..seen::Cloud::default()
+    };
+    // Everything else is gone, and the credential may be too: the login has shown it.
+    if run.book.credential.is_some() {
+        return Ok(seen);
+    }
     let ids = found::ids(&run.records, cluster);
     let of = |kind: Kind| ids.get(&kind).cloned().unwrap_or_default();
     let whole = run.book.discovering;
@@ -27,15 +38,12 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
     let by_name = whole || has_ingresses(run, cluster) || has_unnamed(run, cluster);
     let octavia = !balancers.is_empty() || (by_name && cloud.has_service(Service::LoadBalancer).await?);
     let along = octavia || !of(Kind::FloatingIP).is_empty() || !of(Kind::SecurityGroup).is_empty();
-    let project = cloud.project_id().await?;
     let mut out = seen::Cloud {
         own_server: own_server(cloud, &project, run, cluster).await?,
-        project,
-        region: cloud.region().map(str::to_owned),
         volumes: volumes(cloud, &of(Kind::Volume), &late(run, cluster, Kind::Volume), whole).await?,
         snapshots: snapshots(cloud, &of(Kind::Snapshot), &late(run, cluster, Kind::Snapshot), whole).await?,
         whole,
-        ..seen::Cloud::default()
+        ..seen
     };
     if octavia {
         out.load_balancers = load_balancers(cloud, &balancers, by_name).await?;
@@ -81,6 +89,7 @@ async fn own_server(
 pub fn unread(error: &Error) -> seen::Unread {
     let why = error.lasting();
     match error.status() {
+        Some(_) if error.is_credential_gone() => seen::Unread::CredentialGone(why),
         Some(status) if status >= 500 => seen::Unread::Failing(why),
         // Without a status: no response, or a list that changed while it was read; or a login, region or Secret that cannot be used.
         None if error.is_retryable() => seen::Unread::NoResponse(why),

@@ -7,7 +7,7 @@ mod unread;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::deorbit::{CreationBlock, DeorbitSpec, DeorbitStatus, Kind, Trigger};
+use common::api::deorbit::{ApplicationCredential, CreationBlock, DeorbitSpec, DeorbitStatus, Kind, Trigger};
 use jiff::Timestamp;
 
 pub use cloud::{
@@ -77,6 +77,8 @@ pub struct Run {
     pub trigger: Trigger,
     /// The object that it was created for, by its annotation.
     pub target: Option<String>,
+    /// Another Deorbit that runs and logs in with the same Secret.
+    pub same_login: Option<String>,
     /// Its spec.
     pub spec: DeorbitSpec,
     /// Its status.
@@ -94,6 +96,42 @@ impl Run {
     #[must_use]
     pub fn desires_block(&self) -> bool {
         self.spec.creation_block != CreationBlock::None && self.spec.cluster_gone.is_none()
+    }
+
+    /// Whether the application credential of the login is to be deleted at the end.
+    #[must_use]
+    pub fn deletes_credential(&self) -> bool {
+        let openstack = self.spec.openstack.as_ref();
+        openstack.is_some_and(|one| one.application_credential == ApplicationCredential::Delete)
+    }
+
+    /// The project, if the application credential of its login can be deleted where it is to be. Once this has begun, nothing is refused any
+    /// more.
+    ///
+    /// # Errors
+    /// It cannot, or another run needs it.
+    pub fn verify_credential(&self, cloud: Cloud) -> Result<Cloud, Unread> {
+        if !self.deletes_credential() || self.book.credential.is_some() {
+            return Ok(cloud);
+        }
+        let why = match (&cloud.credential, &self.same_login) {
+            (None, _) => "the login is none".to_owned(),
+            (Some(one), _) if !one.is_unrestricted => format!(
+                "{} is restricted, and Keystone allows only one that was created with --unrestricted to delete itself",
+                one.id
+            ),
+            (Some(one), _) if !one.permits_delete => format!(
+                "the access rules of {} do not permit identity DELETE /v3/users/*/application_credentials/*",
+                one.id
+            ),
+            (Some(one), Some(other)) => {
+                format!("{} is still needed: Deorbit {other} logs in with the same Secret", one.id)
+            }
+            (Some(_), None) => return Ok(cloud),
+        };
+        Err(Unread::Refused(format!(
+            "spec.openstack.applicationCredential is Delete, and the application credential cannot be deleted: {why}; put another one into the Secret, or create another Deorbit with Keep"
+        )))
     }
 
     /// The target cluster, if it may be cleaned up: it is not the management cluster, unless `inCluster` says so, and it is the one

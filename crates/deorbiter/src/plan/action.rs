@@ -12,6 +12,9 @@ use super::reason::Reason;
 use crate::observe::snapshot::{Block, Meta, Run, key};
 use crate::record::Recorded;
 
+/// Kind of an application credential in Events and debris.
+pub const CREDENTIAL: &str = "ApplicationCredential";
+
 /// One action. Its Events are on the Deorbit, since the objects are in another cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Action {
@@ -67,6 +70,13 @@ pub enum Act {
         id: String,
         /// Its name.
         name: String,
+    },
+    /// Deletes the application credential of the login.
+    DeleteApplicationCredential {
+        /// Its ID.
+        id: String,
+        /// ID of its user.
+        user: String,
     },
     /// Removes routes of the cluster's pods from the router.
     RemoveRoutes {
@@ -181,7 +191,7 @@ impl Act {
             Act::Block { .. } => key("Block", "create"),
             Act::Unblock { .. } => key("Block", "lift"),
             Act::DeleteObject { object, .. } | Act::SetDeletePolicy { object } => key("Object", &object.uid),
-            Act::DeleteInCloud { id, .. } => key("Cloud", id),
+            Act::DeleteInCloud { id, .. } | Act::DeleteApplicationCredential { id, .. } => key("Cloud", id),
             Act::RemoveRoutes { asked, .. } => key("Routes", &asked.router_id),
         }
     }
@@ -200,6 +210,7 @@ impl plan::Action for Action {
             Act::DeleteObject { .. } => "DeleteObject",
             Act::SetDeletePolicy { .. } => "SetDeletePolicy",
             Act::DeleteInCloud { .. } => "DeleteInCloud",
+            Act::DeleteApplicationCredential { .. } => "DeleteApplicationCredential",
             Act::RemoveRoutes { .. } => "RemoveRoutes",
         }
     }
@@ -217,6 +228,9 @@ impl plan::Action for Action {
             }),
             Act::DeleteInCloud { kind, id, .. } => {
                 Some(Related { kind: kind.name().to_owned(), namespace: None, name: id.clone() })
+            }
+            Act::DeleteApplicationCredential { id, .. } => {
+                Some(Related { kind: CREDENTIAL.to_owned(), namespace: None, name: id.clone() })
             }
             _ => None,
         }
@@ -241,6 +255,9 @@ impl fmt::Display for Action {
             Act::SetDeletePolicy { object } => write!(f, "set the policy of {object} to Delete"),
             Act::DeleteInCloud { kind, id, name } => {
                 write!(f, "delete the {kind} {id} ({name}) in OpenStack")
+            }
+            Act::DeleteApplicationCredential { id, .. } => {
+                write!(f, "delete the application credential {id} in OpenStack")
             }
             Act::RemoveRoutes { asked, recorded, stale } => {
                 let count = recorded.len() + stale.len();

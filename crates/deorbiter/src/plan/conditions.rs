@@ -117,6 +117,10 @@ fn observed(planner: &Planner<'_>) -> Vec<Word> {
             let message = "spec.openstack is not given: nothing can be verified".to_owned();
             ("CloudReachable", Status::Unknown, "NoCredentials", message)
         }
+        (Some(Err(Unread::CredentialGone(_))), _) if run.book.credential.is_some() => {
+            let message = "the application credential of the login was deleted, as the last".to_owned();
+            ("CloudReachable", Status::Unknown, "CredentialDeleted", message)
+        }
         (Some(Err(why)), _) | (Some(Ok(_)), Some(why)) => {
             ("CloudReachable", Status::False, why.reason(), why.to_string())
         }
@@ -185,8 +189,13 @@ fn progress(planner: &Planner<'_>) -> Vec<Word> {
         Phase::Planned => {
             let reported = planner.tally.reported;
             let only = if reported > 0 { format!(", {reported} reported") } else { String::new() };
+            let credential = planner.cloud().and_then(|cloud| cloud.credential.as_ref());
+            let last = match credential.filter(|_| run.deletes_credential()) {
+                Some(one) => format!(", and last the application credential {}", one.id),
+                None => String::new(),
+            };
             let message = format!(
-                "{} would be deleted{only}, {kept} kept; ConfigMap {} lists them",
+                "{} would be deleted{only}{last}, {kept} kept; ConfigMap {} lists them",
                 remaining - reported,
                 status.records
             );
@@ -221,10 +230,15 @@ fn progress(planner: &Planner<'_>) -> Vec<Word> {
 }
 
 /// Set at the end: a resource that was verified then stays verified.
-fn verified(planner: &Planner<'_>, debris: i64) -> Word {
+pub(super) fn verified(planner: &Planner<'_>, debris: i64) -> Word {
     let Snapshot { run, cloud, .. } = planner.snapshot;
     if debris > 0 {
         return ("Verified", Status::False, "DebrisLeft", format!("{debris} left"));
+    }
+    if run.book.credential.is_some() {
+        let reason = if run.spec.cluster_gone.is_some() { "NothingFound" } else { "EachIDIsGone" };
+        let message = "0 left, before the application credential was deleted".to_owned();
+        return ("Verified", Status::True, reason, message);
     }
     let desired = || planner.records.iter().filter(|record| record.kept.is_none());
     if run.spec.provider == Provider::Any {

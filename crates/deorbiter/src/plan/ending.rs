@@ -22,14 +22,25 @@ impl Planner<'_> {
     /// Lists what is left, and ends the run.
     pub(super) fn end(&mut self) -> Option<Duration> {
         let mut debris = self.debris();
-        if let Some(first) = debris.first() {
-            let (kind, first) = (first.kind.clone(), first.id.as_ref().unwrap_or(&first.name).clone());
-            self.find(Reason::DebrisLeft { count: debris.len(), kind, first });
-        }
         let phase = match (debris.is_empty(), self.snapshot.run.spec.on_timeout) {
             (true, _) | (false, OnTimeout::Release) => Phase::Succeeded,
             (false, OnTimeout::Block) => Phase::Failed,
         };
+        if self.snapshot.run.deletes_credential()
+            && phase == Phase::Succeeded
+            && let Some(wait) = self.delete_credential(&mut debris)
+        {
+            return Some(wait);
+        }
+        self.finish(phase, debris)
+    }
+
+    /// Ends the run in this phase, with this left.
+    pub(super) fn finish(&mut self, phase: Phase, mut debris: Vec<Debris>) -> Option<Duration> {
+        if let Some(first) = debris.first() {
+            let (kind, first) = (first.kind.clone(), first.id.as_ref().unwrap_or(&first.name).clone());
+            self.find(Reason::DebrisLeft { count: debris.len(), kind, first });
+        }
         self.status.debris_count = count(debris.len());
         debris.truncate(SHOWN_DEBRIS);
         self.status.debris = debris;

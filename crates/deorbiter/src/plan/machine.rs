@@ -80,8 +80,8 @@ pub const TABLE: [Row; 9] = [
     Row {
         phase: Phase::Finishing,
         entry: "everything is gone, or a limit is over",
-        work: "removes the recorded and the stale routes; with `clusterSurvives` lifts the block",
-        exit: "the routes are gone and nothing new was created: Succeeded; resources are left and `onTimeout` is Block: Failed",
+        work: "removes the recorded and the stale routes; with `clusterSurvives` lifts the block; last, with `applicationCredential: Delete`, deletes the credential of the login",
+        exit: "the routes and the credential are gone and nothing new was created: Succeeded; resources are left and `onTimeout` is Block: Failed",
         on_timeout: "`total`: what is left is listed",
         run: |planner| planner.finishing(),
     },
@@ -115,6 +115,9 @@ impl<'a> Planner<'a> {
     /// The work of a run that is neither over nor being deleted.
     pub(super) fn running(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
+        if let (Some(id), false) = (&run.book.credential, run.protected) {
+            return self.credential_deleted(id);
+        }
         self.availability();
         let found = self.record();
         if let Some(requeue_after) = self.held() {
@@ -153,20 +156,25 @@ impl<'a> Planner<'a> {
         Some(Duration::ZERO)
     }
 
-    /// Whether the run waits for you. All limits restart when that ends.
+    /// Whether the run waits for you.
     fn held(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
         if run.protected || self.refusal().is_some() {
             self.book.paused = run.status.phase > Phase::Pending;
             return Some(LATER);
         }
+        self.resumed();
+        None
+    }
+
+    /// After a wait for you, all limits restart.
+    pub(super) fn resumed(&mut self) {
         if std::mem::take(&mut self.book.paused) {
             let Book { clock, phase_since, deleting_since, unreachable_since, .. } = &mut self.book;
             for time in [clock, phase_since, deleting_since, unreachable_since] {
                 *time = time.map(|_| self.now);
             }
         }
-        None
     }
 
     /// Ends the wait where a limit is over.
@@ -214,7 +222,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The target, where it, OpenStack and the records could be read; otherwise the run waits.
-    fn readable(&self) -> Option<&'a Cluster> {
+    pub(super) fn readable(&self) -> Option<&'a Cluster> {
         let is_known = self.snapshot.run.lost.is_none() && !matches!(self.snapshot.cloud, Some(Err(_)));
         self.snapshot.cluster.as_ref().ok().filter(|_| is_known)
     }

@@ -8,7 +8,7 @@ use common::plan::Plan;
 use jiff::Timestamp;
 
 use super::found::Found;
-use super::{Action, Planner, Reason, deletion, discovery, plan, routes};
+use super::{Act, Action, Planner, Reason, deletion, discovery, plan, routes};
 use crate::observe::snapshot::{DoubtfulRoute, Snapshot};
 use crate::record::{NodeRoute, Recorded};
 use crate::settings::Settings;
@@ -81,6 +81,18 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         };
         let what = format!("{}: {how}", named(record));
         out.problem((*about).clone(), Reason::DeletedWithOwner { what });
+    }
+    if let (Some(cloud), true) = (cloud, run.deletes_credential()) {
+        match (run.verify_credential(cloud.clone()), &cloud.credential) {
+            (Ok(_), Some(one)) => {
+                let act = Act::DeleteApplicationCredential { id: one.id.clone(), user: one.user.clone() };
+                out.step(Action { run: about, act }, Reason::NothingLeft);
+            }
+            (Err(unread), _) => {
+                out.problem((*about).clone(), Reason::CloudRefused { why: unread.to_string() })
+            }
+            (Ok(_), None) => {}
+        }
     }
     out
 }

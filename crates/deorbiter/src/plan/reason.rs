@@ -35,6 +35,8 @@ pub enum Reason {
     },
     /// No object of the cluster names it any more; it has the cluster's name.
     Unreferenced,
+    /// Everything else is gone, and was verified.
+    NothingLeft,
     /// A run begins: its block must be lifted when the Deorbit is deleted.
     RunStarted,
     /// Its block is not in the cluster any more.
@@ -145,6 +147,7 @@ impl plan::Reason for Reason {
             Reason::Expired => "Expired",
             Reason::LeftInCloud { .. } => "LeftInCloud",
             Reason::Unreferenced => "Unreferenced",
+            Reason::NothingLeft => "NothingLeft",
             Reason::RunStarted => "RunStarted",
             Reason::BlockLifted => "BlockLifted",
             Reason::BlockMayRemain { .. } => "BlockMayRemain",
@@ -200,6 +203,9 @@ impl fmt::Display for Reason {
             Reason::Expired => f.write_str("spec.ttlSecondsAfterFinished is over"),
             Reason::LeftInCloud { state } => write!(f, "the cluster has not removed it; it is {state}"),
             Reason::Unreferenced => f.write_str("no object of the cluster names it any more"),
+            Reason::NothingLeft => {
+                f.write_str("everything else is gone, and spec.openstack.applicationCredential is Delete")
+            }
             Reason::RunStarted => {
                 f.write_str("a run starts, and its block must be lifted when the Deorbit is deleted")
             }

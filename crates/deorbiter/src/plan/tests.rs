@@ -1,5 +1,6 @@
 mod any;
 mod cases;
+mod credential;
 mod discovery;
 mod endings;
 mod env;

@@ -27,7 +27,9 @@ fn the_schema_has_rules_defaults_and_columns_with_descriptions() {
     let crd = serde_json::to_value(Deorbit::crd()).unwrap();
     let version = &crd["spec"]["versions"][0];
     let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    assert_eq!(spec["x-kubernetes-validations"].as_array().unwrap().len(), 15);
+    assert_eq!(spec["x-kubernetes-validations"].as_array().unwrap().len(), 17);
+    let credential = &spec["properties"]["openstack"]["properties"]["applicationCredential"];
+    assert_eq!((&credential["default"], credential["enum"].as_array().unwrap().len()), (&"Keep".into(), 2));
     assert_eq!(spec["properties"]["timeouts"]["default"]["total"], "24h");
     assert_eq!(spec["properties"]["inCluster"]["default"], false);
     let columns = version["additionalPrinterColumns"].as_array().unwrap();

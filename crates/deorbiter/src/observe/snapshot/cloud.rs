@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use common::api::deorbit::Kind;
+use common::cloud::openstack::ApplicationCredential;
 use common::routes::Route;
 
 use crate::record::Recorded;
@@ -17,6 +18,8 @@ pub struct Cloud {
     pub region: Option<String>,
     /// A server of this project that a Node of the target names. It is searched only until one was found.
     pub own_server: Option<String>,
+    /// The application credential of the login, if it is one.
+    pub credential: Option<ApplicationCredential>,
     /// By ID.
     pub volumes: BTreeMap<String, CloudVolume>,
     /// By ID.

@@ -11,6 +11,8 @@ pub enum Unread {
     Failing(String),
     /// A refusal, or a Secret or login that cannot be used. It never releases a cluster: the run waits until you fix it.
     Refused(String),
+    /// The application credential of the login does not exist. It is refused like the others, unless the run deletes it.
+    CredentialGone(String),
     /// The Secret of the kubeconfig does not exist. It is refused like the others until the run has succeeded.
     NoSecret(String),
     /// The kubeconfig leads to the cluster that deorbiter runs in.
@@ -32,7 +34,7 @@ impl Unread {
         match self {
             Unread::NoResponse(_) => "NoResponse",
             Unread::Failing(_) => "ServerError",
-            Unread::Refused(_) | Unread::NoSecret(_) => "Refused",
+            Unread::Refused(_) | Unread::CredentialGone(_) | Unread::NoSecret(_) => "Refused",
             Unread::ManagementCluster(_) => "IsManagementCluster",
             Unread::NotProven(_) => "LoginNotProven",
         }
@@ -48,6 +50,7 @@ impl fmt::Display for Unread {
             Unread::NoResponse(why)
             | Unread::Failing(why)
             | Unread::Refused(why)
+            | Unread::CredentialGone(why)
             | Unread::NoSecret(why)
             | Unread::ManagementCluster(why)
             | Unread::NotProven(why) => f.write_str(why),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::deorbit::{self, DeorbitSpec, DeorbitStatus, Kind, OrphanPolicy, Phase};
+use common::cloud::openstack::ApplicationCredential;
 use common::conditions::Status;
 use jiff::Timestamp;
 use serde_json::json;
@@ -48,6 +49,8 @@ pub struct Course {
     pub makes: Option<Phase>,
     /// Another client creates a route again when it is removed.
     pub recreates_routes: bool,
+    /// So many times Keystone refuses to delete the application credential.
+    pub credential_stays: usize,
 }
 
 impl Default for Course {
@@ -67,6 +70,7 @@ impl Default for Course {
             clings: 0,
             makes: None,
             recreates_routes: false,
+            credential_stays: 0,
         }
     }
 }
@@ -88,6 +92,8 @@ pub struct TestEnv {
     pub untouchable: Vec<String>,
     pub acts: Vec<String>,
     pub gone: bool,
+    /// The application credential of the login was deleted.
+    pub credential_gone: bool,
     made: usize,
 }
 
@@ -111,6 +117,23 @@ pub fn with_cloud() -> serde_json::Value {
 /// A simulation with OpenStack, and with this in the spec.
 pub fn proven(change: serde_json::Value) -> TestEnv {
     TestEnv::new(spec(with(json!({"openstack": with_cloud()}), change)))
+}
+
+/// The spec of OpenStack that deletes the application credential.
+pub fn without_credential() -> serde_json::Value {
+    with(with_cloud(), json!({"applicationCredential": "Delete"}))
+}
+
+/// A simulation that deletes the application credential, and with this in the spec.
+pub fn deleting_credential(change: serde_json::Value) -> TestEnv {
+    let mut env = proven(with(json!({"openstack": without_credential()}), change));
+    env.cloud.as_mut().unwrap().credential = Some(ApplicationCredential {
+        id: "cred".into(),
+        user: "user".into(),
+        is_unrestricted: true,
+        permits_delete: true,
+    });
+    env
 }
 
 pub fn meta(namespace: &str, name: &str) -> Meta {
@@ -137,6 +160,7 @@ impl TestEnv {
                 protected: false,
                 trigger: Default::default(),
                 target: None,
+                same_login: None,
                 spec,
                 status: DeorbitStatus::default(),
                 book: Book::default(),
@@ -159,6 +183,7 @@ impl TestEnv {
             untouchable: Vec::new(),
             acts: Vec::new(),
             gone: false,
+            credential_gone: false,
             made: 0,
         }
     }
@@ -291,8 +316,10 @@ impl TestEnv {
                     Err(Unread::Refused("401".into()))
                 } else if dark {
                     Err(Unread::Failing("503".into()))
+                } else if self.credential_gone {
+                    Err(Unread::CredentialGone("404".into()))
                 } else {
-                    self.run.verify_project(cloud)
+                    self.run.verify_project(cloud).and_then(|cloud| self.run.verify_credential(cloud))
                 }
             }),
             failures: self.failures.clone(),
@@ -315,7 +342,9 @@ impl TestEnv {
         let refusal = |unread: Option<&Unread>| unread.is_some_and(|unread| !unread.is_outage());
         let cloud_unread = snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().err());
         let refused = refusal(snapshot.cluster.as_ref().err()) || refusal(cloud_unread);
-        if refused && self.run.deleting.is_none() && !self.run.status.phase.is_final() {
+        // Once everything else is gone and the credential is being deleted, no refusal holds the run.
+        let is_over = self.run.status.phase.is_final() || self.run.book.credential.is_some();
+        if refused && self.run.deleting.is_none() && !is_over {
             assert!(decision.plan.steps.is_empty(), "it acts in a refusal: {}", decision.plan);
             assert_eq!(decision.status.phase, self.run.status.phase, "a refusal moves the run");
         }
@@ -349,6 +378,8 @@ impl TestEnv {
     }
 
     fn act(&mut self, act: &Act, stored: &[Arc<Recorded>], reachable: bool) {
+        let is_local = matches!(act, Act::RemoveFinalizer | Act::DeleteDeorbit | Act::Unblock { .. });
+        assert!(!self.credential_gone || is_local, "after the credential: {act:?}");
         match act {
             Act::AddFinalizer => self.run.held = true,
             Act::RemoveFinalizer => {
@@ -424,6 +455,26 @@ impl TestEnv {
                     Kind::FloatingIP => drop(cloud.floating_ips.remove(id)),
                     Kind::SecurityGroup => drop(cloud.security_groups.remove(id)),
                 }
+            }
+            Act::DeleteApplicationCredential { id, .. } => {
+                let Run { book, spec, status, deleting, .. } = &self.run;
+                assert_eq!(book.credential.as_ref(), Some(id), "its ID is not on record");
+                assert_eq!(
+                    (status.phase, spec.dry_run, book.over, *deleting),
+                    (Phase::Finishing, false, false, None)
+                );
+                let cloud = self.cloud.as_ref().unwrap();
+                let mut desired = self.run.records.iter().filter(|one| one.kept.is_none() && !one.shared);
+                assert!(
+                    book.proof.any() && !desired.any(|one| cloud.shows(one)),
+                    "something is left: {desired:?}"
+                );
+                if self.course.credential_stays > 0 {
+                    self.course.credential_stays -= 1;
+                    self.failures.insert(key("Cloud", id), "403".into());
+                    return;
+                }
+                self.credential_gone = true;
             }
             Act::RemoveRoutes { recorded, stale, .. } => {
                 let Some(Ok(routes)) = &mut self.cloud.as_mut().unwrap().routes else { panic!("{act:?}") };

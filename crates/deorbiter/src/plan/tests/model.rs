@@ -16,16 +16,19 @@ fn build(mut number: usize) -> Option<TestEnv> {
     let (retained, leftovers) = (["Keep", "Delete"][pick(2)], ["Report", "Delete"][pick(2)]);
     let (on_timeout, proven) = (["Release", "Block"][pick(2)], pick(2) == 0);
     let (volume, service) = (pick(4), pick(5));
-    let [csi_stopped, ccm_stopped, stale, recreates, snapshot] = [(); 5].map(|()| pick(2) == 1);
+    let [csi_stopped, ccm_stopped, stale, recreates, snapshot, deletes_credential] =
+        [(); 6].map(|()| pick(2) == 1);
     if !proven && leftovers == "Delete" {
         return None;
     }
-    let mut asked = json!({"retainedVolumes": retained, "orphanPolicy": leftovers, "onTimeout": on_timeout,
+    let asked = json!({"retainedVolumes": retained, "orphanPolicy": leftovers, "onTimeout": on_timeout,
         "timeouts": {"perObject": "1m", "total": "10m"}});
-    if proven {
-        asked["openstack"] = with_cloud();
-    }
-    let mut env = TestEnv::new(spec(asked));
+    let mut env = match (proven, deletes_credential) {
+        (true, true) => deleting_credential(asked),
+        (true, false) => super::env::proven(asked),
+        (false, true) => return None,
+        (false, false) => TestEnv::new(spec(asked)),
+    };
     env.claim("data");
     match volume {
         1 => {
@@ -68,19 +71,27 @@ fn build(mut number: usize) -> Option<TestEnv> {
     Some(env)
 }
 
-const ALL: usize = 2 * 2 * 2 * 2 * 4 * 5 * 32;
+const ALL: usize = 2 * 2 * 2 * 2 * 4 * 5 * 64;
 
 fn check(number: usize, env: &TestEnv) {
     let status = &env.run.status;
     assert!(env.cluster.block.any(), "{number}: new objects are not blocked any more");
     assert!(status.phase == Phase::Succeeded || status.debris_count > 0, "{number}");
+    // Only a run that leaves nothing deletes its credential. One that stays is listed.
+    let listed = status.debris.iter().any(|one| one.kind == "ApplicationCredential");
+    let left = status.debris_count - i64::from(listed);
+    let asked = env.run.deletes_credential() && status.phase == Phase::Succeeded;
+    assert_eq!(
+        (env.credential_gone, listed),
+        (asked && status.debris_count == 0, asked && status.debris_count > 0)
+    );
     let alive = !env.course.csi_stopped && !env.course.ccm_stopped;
-    assert!(!alive || status.debris_count == 0, "{number}: {:?}", status.debris);
+    assert!(!alive || left == 0, "{number}: {:?}", status.debris);
     let Some(cloud) = &env.cloud else { return };
     // OpenStack accepts every DELETE here, at the first or the second try: what deorbiter may delete itself is gone in the end.
     let all_ours = !env.run.records.iter().any(|one| one.kept.is_none() && one.shared);
     let itself = env.run.spec.orphan_policy == OrphanPolicy::Delete;
-    assert!(!(itself && all_ours) || status.debris_count == 0, "{number}: {:?}", status.debris);
+    assert!(!(itself && all_ours) || left == 0, "{number}: {:?}", status.debris);
     for record in env.run.records.iter().filter(|one| one.kept.is_none() && !one.shared) {
         let id = record.id.as_ref().unwrap();
         let there = cloud.volumes.contains_key(id)
@@ -126,6 +137,7 @@ fn a_stop_in_any_reconciliation_does_not_change_the_end() {
                 check(number, &env);
                 assert_eq!(env.run.status.phase, undisturbed.run.status.phase, "{number}, {reconcile}");
                 assert_eq!(env.cloud, undisturbed.cloud, "{number}, {reconcile}");
+                assert_eq!(env.credential_gone, undisturbed.credential_gone, "{number}, {reconcile}");
                 deaths += 1;
             }
         }

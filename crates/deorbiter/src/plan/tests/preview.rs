@@ -14,7 +14,7 @@ use crate::settings::Settings;
 #[test]
 fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     let build = |dry: bool| {
-        let mut env = proven(json!({"dryRun": dry}));
+        let mut env = deleting_credential(json!({"dryRun": dry}));
         env.claim("data");
         env.claim("kept").meta.keep = true;
         env.snapshot("daily", "data");
@@ -30,6 +30,8 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     let preview = preview::preview(&Settings::default(), &dry.snapshot_now(), dry.now);
     dry.finish();
     assert_eq!((dry.run.status.phase, dry.deletes(), dry.did("refuse")), (Phase::Planned, 0, 0));
+    let planned = dry.run.status.conditions.iter().find(|one| one.kind == "Planned").unwrap();
+    assert!(planned.message.contains("last the application credential cred, "), "{planned:?}");
     let mut real = build(false);
     real.finish();
     let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();

@@ -1,0 +1,80 @@
+//! The application credential of the login, with `applicationCredential: Delete`: the last that is deleted, when everything else is gone and
+//! verified. Its ID is recorded before. From then on only the login is tried: if the credential does not exist any more, it was deleted.
+
+use std::time::Duration;
+
+use common::api::deorbit::{Debris, Phase};
+use common::conditions::Status;
+
+use super::action::CREDENTIAL;
+use super::presence::NOT_PROVEN;
+use super::reason::Reason;
+use super::{Act, Planner, SOON, conditions};
+use crate::observe::snapshot::{Unread, key};
+
+impl Planner<'_> {
+    /// At the end of a run that succeeds: records it and deletes it. None: it stays, and is added to what is left.
+    pub(super) fn delete_credential(&mut self, debris: &mut Vec<Debris>) -> Option<Duration> {
+        let one = self.cloud().and_then(|cloud| cloud.credential.clone());
+        match (self.why_kept(debris.is_empty()), one) {
+            (None, Some(one)) => {
+                self.book.credential = Some(one.id.clone());
+                self.book.phase_since = Some(self.now);
+                let act = Act::DeleteApplicationCredential { id: one.id, user: one.user };
+                self.step(act, Reason::NothingLeft);
+                Some(Duration::ZERO)
+            }
+            (why, one) => {
+                debris.push(self.credential_left(one.map(|one| one.id), why.unwrap_or_default()));
+                None
+            }
+        }
+    }
+
+    /// Why it stays, if it does.
+    fn why_kept(&self, is_clean: bool) -> Option<String> {
+        let (_, verified, _, message) = conditions::verified(self, 0);
+        match verified {
+            _ if !is_clean => Some("something else is left, which it may be needed for".to_owned()),
+            _ if self.book.over || self.readable().is_none() => Some("the run reached a limit".to_owned()),
+            _ if !self.book.proof.any() => Some(NOT_PROVEN.to_owned()),
+            Status::True => None,
+            _ => Some(message),
+        }
+    }
+
+    /// The work after that, until it is gone. Nothing is wrong with the cluster if it stays: the run ends after a while, and lists it.
+    pub(super) fn credential_deleted(&mut self, id: &str) -> Option<Duration> {
+        self.resumed();
+        let is_late = self.in_phase_for(self.snapshot.run.spec.timeouts.api_unavailable.duration());
+        let why = match &self.snapshot.cloud {
+            Some(Err(Unread::CredentialGone(_))) => return self.finish(Phase::Succeeded, Vec::new()),
+            Some(Err(why)) => why.to_string(),
+            Some(Ok(cloud)) => match &cloud.credential {
+                Some(one) if one.id == id => {
+                    if !is_late {
+                        let act =
+                            Act::DeleteApplicationCredential { id: id.to_owned(), user: one.user.clone() };
+                        self.step(act, Reason::NothingLeft);
+                    }
+                    let failure = self.snapshot.failures.get(&key("Cloud", id)).cloned();
+                    failure.unwrap_or_else(|| "Keystone still accepts it".to_owned())
+                }
+                _ => "the Secret has another login now".to_owned(),
+            },
+            None => "OpenStack is not read".to_owned(),
+        };
+        if !is_late {
+            return Some(SOON);
+        }
+        let left = self.credential_left(Some(id.to_owned()), why);
+        self.finish(Phase::Succeeded, vec![left])
+    }
+
+    fn credential_left(&self, id: Option<String>, reason: String) -> Debris {
+        let run = &self.snapshot.run;
+        let secret = run.spec.openstack.as_ref().map(|openstack| openstack.identity_ref.name.clone());
+        let (kind, name) = (CREDENTIAL.to_owned(), secret.unwrap_or_default());
+        Debris { kind, id, name, namespace: run.namespace.clone(), reason }
+    }
+}
