@@ -4,6 +4,7 @@
 mod any;
 mod cloud;
 mod cluster;
+mod credential;
 mod namespace;
 mod refusals;
 mod rights;

@@ -106,7 +106,7 @@ async fn show(
             if let Some(asked) = &run.spec.resources.routes {
                 seen.routes = Some(routes::read(&project, asked, Some(&cluster)).await);
             }
-            Some(Ok(seen))
+            Some(run.verify_credential(seen))
         }
     };
     let snapshot = Snapshot { run, cluster: Ok(cluster), cloud: seen, failures: Default::default() };

@@ -15,7 +15,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 static WORKERS: RwLock<()> = RwLock::const_new(());
 
 /// The cloud of all tests here, with a lock on its workers.
-struct Cloud<Held> {
+pub(super) struct Cloud<Held> {
     openstack: OpenStack,
     _workers: Held,
 }
@@ -28,7 +28,7 @@ impl<Held> Deref for Cloud<Held> {
     }
 }
 
-async fn start() -> (TestEnv, Cloud<RwLockReadGuard<'static, ()>>, Project) {
+pub(super) async fn start() -> (TestEnv, Cloud<RwLockReadGuard<'static, ()>>, Project) {
     start_with(WORKERS.read().await).await
 }
 
@@ -45,7 +45,7 @@ async fn start_with<Held>(workers: Held) -> (TestEnv, Cloud<Held>, Project) {
     (env, Cloud { openstack, _workers: workers }, project)
 }
 
-fn spec(more: Value) -> Value {
+pub(super) fn spec(more: Value) -> Value {
     let mut spec = json!({"openstack": {"identityRef": {"name": "cloud"}}, "clusterName": "prod"});
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
@@ -53,7 +53,7 @@ fn spec(more: Value) -> Value {
     spec
 }
 
-async fn exists(project: &Project, service: Service, path: &str) -> bool {
+pub(super) async fn exists(project: &Project, service: Service, path: &str) -> bool {
     let found = project.api().find(service, path).await.unwrap();
     let status = found.as_ref().and_then(|each| each.pointer("/loadbalancer/provisioning_status"));
     found.is_some() && status.is_none_or(|status| status != "DELETED")

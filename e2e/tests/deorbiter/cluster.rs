@@ -62,6 +62,14 @@ async fn the_kind_refuses_contradictory_specs() {
             "clusterGone needs openstack and discoverByClusterName",
         ),
         (json!({"kubeconfig": null, "clusterGone": {"projectID": ""}}), "spec.clusterGone.projectID"),
+        (
+            json!({"openstack": {"identityRef": {"name": "c", "type": "ClusterIdentity"}, "applicationCredential": "Delete"}}),
+            "an OpenStackClusterIdentity is for many clusters",
+        ),
+        (
+            json!({"openstack": {"identityRef": {"name": "c"}, "applicationCredential": "Delete"}, "clusterSurvives": true}),
+            "a cluster that survives may need its login",
+        ),
     ] {
         let error = env.deorbit("no", spec.clone()).await.unwrap_err().to_string();
         assert!(error.contains(why), "{spec}: {error}");

@@ -27,8 +27,8 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
         credential: cloud.application_credential().await?,
         ..seen::Cloud::default()
     };
-    // Everything else is gone, and the credential may be too: the login has shown it.
-    if run.book.credential.is_some() {
+    // Everything else is gone; or the credential is refused, and its access rules may refuse the rest.
+    if run.book.credential.is_some() || run.verify_credential(seen.clone()).is_err() {
         return Ok(seen);
     }
     let ids = found::ids(&run.records, cluster);

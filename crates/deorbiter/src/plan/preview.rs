@@ -82,17 +82,9 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         let what = format!("{}: {how}", named(record));
         out.problem((*about).clone(), Reason::DeletedWithOwner { what });
     }
-    if let (Some(cloud), true) = (cloud, run.deletes_credential()) {
-        match (run.verify_credential(cloud.clone()), &cloud.credential) {
-            (Ok(_), Some(one)) => {
-                let act = Act::DeleteApplicationCredential { id: one.id.clone(), user: one.user.clone() };
-                out.step(Action { run: about, act }, Reason::NothingLeft);
-            }
-            (Err(unread), _) => {
-                out.problem((*about).clone(), Reason::CloudRefused { why: unread.to_string() })
-            }
-            (Ok(_), None) => {}
-        }
+    if let (Some(one), true) = (cloud.and_then(|cloud| cloud.credential.clone()), run.deletes_credential()) {
+        let act = Act::DeleteApplicationCredential { id: one.id, user: one.user };
+        out.step(Action { run: about, act }, Reason::NothingLeft);
     }
     out
 }
