@@ -35,11 +35,27 @@ pub trait Kernel {
     fn rollback(&mut self, step: &Step) -> Result<(), Error>;
 }
 
+/// A failed step, after the rollback of those before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The step's error.
+    pub error: Error,
+    /// The failures of the rollback.
+    pub left: Vec<Error>,
+}
+
+impl From<Failure> for Error {
+    /// The step's error. Its details name what could not be rolled back.
+    fn from(failure: Failure) -> Self {
+        failure.left.iter().fold(failure.error, |error, left| error.with("not rolled back", left))
+    }
+}
+
 /// Executes all of `steps`, or none: it stops at the first failure, and rolls back the steps before it in reverse order.
 ///
 /// # Errors
-/// The error of the failed step. Its details name what could not be rolled back.
-pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
+/// The failed step, and what could not be rolled back.
+pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Failure> {
     let mut done: Vec<&Step> = Vec::with_capacity(steps.len());
     let mut left = steps;
     while !left.is_empty() {
@@ -54,8 +70,7 @@ pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
             }
         }
         if let Some(error) = failed {
-            let left = rolled_back(done, kernel);
-            return Err(left.iter().fold(error, |error, left| error.with("not rolled back", left)));
+            return Err(Failure { error, left: rolled_back(done, kernel) });
         }
         left = later;
     }
@@ -71,7 +86,7 @@ pub fn rollback(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
 }
 
 /// Executes as many of `steps` as possible, in order, for DEL and GC. [`Step::DeleteFirewall`] is skipped after a failure: the table is the
-/// allow-list of a link that could not be deleted, and the record for the next DEL.
+/// allow-list of a link that could not be deleted.
 ///
 /// # Errors
 /// The first failure, with the others in its details.
@@ -89,7 +104,7 @@ pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
 fn rolled_back(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
     let mut left = Vec::new();
     for step in done.into_iter().rev() {
-        // The record is deleted only if nothing is left that a later DEL needs it for.
+        // The table is the allow-list of a link that could not be deleted.
         let needed = matches!(step, Step::Firewall(_)) && !left.is_empty();
         if !needed {
             left.extend(kernel.rollback(step).err());

@@ -1,5 +1,5 @@
-//! The nf_tables table of an attachment: the allow-list, redirects (DNAT and SNAT), the conntrack marks that route the reply
-//! direction, and the record of the previous state.
+//! The nf_tables table of an attachment: the allow-list, redirects (DNAT and SNAT), and the conntrack marks that route
+//! the reply direction.
 //!
 //! ```text
 //!            prerouting                   forward                      postrouting
@@ -28,7 +28,7 @@ use ipnet::IpNet;
 
 use crate::config::destinations::Destinations;
 use crate::names;
-use crate::nftables::{Chain, RECORD, Rule, Ruleset, comment};
+use crate::nftables::Ruleset;
 
 /// The inputs of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,9 +47,6 @@ pub struct Firewall {
     pub destinations: Destinations,
     /// Families that the pod forwards only because of redirects: their other traffic is not forwarded.
     pub forwards: Forwards,
-    /// The lines of the record, of any length without a zero byte, stored as comments of rules in a separate chain.
-    /// [`crate::plan`] writes and reads them.
-    pub record: Vec<String>,
 }
 
 /// The primary interfaces: a pod may have its default routes of IPv4 and of IPv6 through different ones.
@@ -99,7 +96,7 @@ impl Firewall {
             table: names::table(&self.interface),
             device: None,
             sets: Vec::new(),
-            chains: vec![self.record_chain()],
+            chains: Vec::new(),
         };
         reply_direction::add(self, &mut ruleset);
         redirect::add(self, &mut ruleset);
@@ -112,12 +109,6 @@ impl Firewall {
     #[must_use]
     pub fn frames(&self) -> Option<Ruleset> {
         frames::ruleset(self)
-    }
-
-    /// No packet reaches this chain. Its rules have a verdict only because nft(8) requires one.
-    fn record_chain(&self) -> Chain {
-        let comments = self.record.iter().flat_map(|note| comment::split(note));
-        Chain::inner(RECORD, comments.map(|comment| Rule::new(comment).return_to_caller()).collect())
     }
 
     /// The SNAT address of this family.

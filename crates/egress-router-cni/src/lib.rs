@@ -8,15 +8,17 @@
 //!   stdin ───────┘         └─ ConfigMap, EC2 (pure)                  └─ rollback    └─ one nf_tables table
 //! ```
 //!
-//! Everything is read, validated and decided before the pod is changed. When a step fails, the steps before it are rolled back.
+//! Everything is read, validated and decided before the pod is changed. A journal has all that undoes the steps. When a step fails, the
+//! steps before it are rolled back.
 //!
 //! * [`program`]: dispatches the operation. [`verb`]: one file for each operation: add, del, check, status, gc, version.
 //! * [`cni`]: the protocol: call, versions, results, errors. [`config`]: the network configuration and the node's settings.
 //! * [`observe`]: reads the state of the node and the pod. [`mod@plan`]: the steps, as plain data. [`apply`]: the only writer.
-//!   [`firewall`]: an attachment's nf_tables table, with the record of the previous state.
+//!   [`firewall`]: an attachment's nf_tables table.
 //! * [`common::netlink`]: links, addresses, routes and rules. [`nftables`]: one complete table. [`sys`]: system calls; the only unsafe
 //!   code of this crate.
-//! * [`kubernetes`]: reads one ConfigMap. [`aws`]: an Elastic IP for the pod. [`http`]: the client of both. [`record`]: files on the node. [`lock`]: locks on it.
+//! * [`kubernetes`]: reads one ConfigMap. [`aws`]: an Elastic IP for the pod. [`http`]: the client of both.
+//! * [`record`]: files on the node, with the journal of each attachment. [`lock`]: locks on it.
 //! * [`log`]: the log file, as the original had it. [`install`]: installs the program on a node.
 
 pub mod apply;

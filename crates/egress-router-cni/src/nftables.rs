@@ -9,7 +9,7 @@ pub mod ruleset;
 pub mod set;
 
 use common::netlink::Error;
-use common::netlink::message::{FLAG_ECHO, Malformed, split};
+use common::netlink::message::{FLAG_ECHO, split};
 use common::netlink::nftables::{all_tables, commit, commit_with};
 use common::netlink::socket::{Protocol, Socket};
 
@@ -17,15 +17,12 @@ use crate::cni::{self, ToCni};
 use fingerprint::find;
 use ruleset::{Subject, message};
 
+pub use common::netlink::nftables::Family;
 pub use common::netlink::nftables::expression::Expression;
-pub use common::netlink::nftables::{Family, comment};
 pub use fingerprint::{Description, Part, fingerprint};
 pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
 pub use set::Set;
-
-/// The chain, without a hook, whose rules' comments contain the record.
-pub const RECORD: &str = "record";
 
 /// NFT_SET_ELEM_INTERVAL_END.
 const INTERVAL_END: u32 = 1;
@@ -122,31 +119,6 @@ pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<(Family, String)>
         };
         error.to_cni(format!("nf_tables: cannot list the tables{why}"))
     })
-}
-
-/// The lines in the table's chain [`RECORD`]. None if there is no such table.
-///
-/// # Errors
-/// Code 100, with the kernel's message.
-pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni::Error> {
-    // NFT_MSG_GETRULE: NFTA_RULE_TABLE, NFTA_RULE_CHAIN.
-    let mut request = message(Family::Inet, 7, 0);
-    request.string(1, table).string(2, RECORD);
-    let rules = socket.dump(&request, |_, payload| {
-        // NFTA_RULE_TABLE, NFTA_RULE_CHAIN, NFTA_RULE_USERDATA.
-        let is = |kind, name: &str| -> Result<bool, Malformed> {
-            Ok(find(payload, kind)?.is_some_and(|found| found.string() == name))
-        };
-        let comment = find(payload, 7)?.and_then(|data| comment::decode(data.payload)).unwrap_or_default();
-        Ok((is(1, table)? && is(2, RECORD)?).then_some(comment))
-    });
-    let comments = match rules {
-        Err(error) if error.is(&[libc::ENOENT]) => Vec::new(),
-        rules => {
-            rules.map_err(|error| error.to_cni(format!("nf_tables: cannot read the rules of {table}")))?
-        }
-    };
-    Ok(comment::joined(comments))
 }
 
 /// Whether the kernel has nf_tables. True if this is unknown.

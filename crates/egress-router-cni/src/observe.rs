@@ -13,6 +13,7 @@ use crate::cni::{self, ToCni};
 use crate::names;
 use crate::nftables::{self, Family};
 use crate::plan::route;
+use crate::plan::undo::Undo;
 
 mod sysctl;
 
@@ -41,8 +42,10 @@ pub struct Pod {
     /// Sysctls that a plan may change, by the parts of their names (`["net", "ipv4", "conf", "eth0", "rp_filter"]`).
     /// `accept_ra_defrtr` only if there is an advertised default route or an attachment.
     pub sysctls: BTreeMap<Vec<String>, String>,
-    /// The plugin's tables: record lines by interface name.
-    pub attachments: BTreeMap<String, Vec<String>>,
+    /// The recorded attachments: undo data by interface name.
+    pub attachments: BTreeMap<String, Undo>,
+    /// The interfaces of the plugin's tables of family inet.
+    pub tables: BTreeSet<String>,
     /// The interfaces of the plugin's tables of family netdev.
     pub frame_filters: BTreeSet<String>,
 }
@@ -59,11 +62,11 @@ pub fn host(socket: &mut Socket) -> Result<Host, cni::Error> {
     })
 }
 
-/// Reads the pod in whose namespace `sockets` were opened. The calling thread must be in it.
+/// Reads the pod in whose namespace `sockets` were opened. The calling thread must be in it. `attachments` are the recorded ones.
 ///
 /// # Errors
 /// Code 100 with the kernel's words; code 11 when it changes faster than it can be read.
-pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
+pub fn pod(sockets: &mut Sockets, attachments: BTreeMap<String, Undo>) -> Result<Pod, cni::Error> {
     let netlink = &mut sockets.route;
     let links = netlink.links().map_err(cannot("links of the pod"))?;
     let settings = netlink.netconf().map_err(cannot("settings of the pod's links"))?;
@@ -71,18 +74,16 @@ pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
     let (inet, netdev): (Vec<_>, Vec<_>) = nftables::tables(&mut sockets.netfilter, &prefix)?
         .into_iter()
         .partition(|(family, _)| *family == Family::Inet);
-    let mut attachments = BTreeMap::new();
-    for (_, interface) in inet {
-        let record = nftables::read_record(&mut sockets.netfilter, &names::table(&interface))?;
-        attachments.insert(interface, record);
-    }
+    let interfaces =
+        |tables: Vec<(Family, String)>| tables.into_iter().map(|(_, interface)| interface).collect();
     let mut pod = Pod {
         addresses: netlink.addresses().map_err(cannot("addresses of the pod"))?,
         routes: netlink.routes(None).map_err(cannot("routes of the pod"))?,
         rules: netlink.rules().map_err(cannot("rules of the pod"))?,
         sysctls: sysctl::names(&settings, &links),
         attachments,
-        frame_filters: netdev.into_iter().map(|(_, interface)| interface).collect(),
+        tables: interfaces(inet),
+        frame_filters: interfaces(netdev),
         links,
     };
     let accept_ra_defrtr = sysctl::accept_ra_defrtr(&pod);
@@ -96,6 +97,8 @@ fn cannot(what: &str) -> impl Fn(Error) -> cni::Error + '_ {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use common::netlink::socket::{Protocol, Socket, Sockets};
 
     use super::{host, pod};
@@ -104,9 +107,9 @@ mod tests {
     #[test]
     fn an_empty_pod_and_an_empty_node_are_read() {
         isolated(|| {
-            let pod = pod(&mut Sockets::open().unwrap()).unwrap();
+            let pod = pod(&mut Sockets::open().unwrap(), BTreeMap::new()).unwrap();
             assert_eq!(pod.links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>(), ["lo"]);
-            assert!(pod.links[0].loopback && pod.routes.is_empty() && pod.attachments.is_empty());
+            assert!(pod.links[0].loopback && pod.routes.is_empty() && pod.tables.is_empty());
             assert!(pod.rules.iter().any(|rule| !rule.ipv6 && rule.table == 254 && rule.priority == 32766));
             let host = host(&mut Socket::open(Protocol::Route).unwrap()).unwrap();
             assert_eq!((host.links, host.addresses), (pod.links, pod.addresses));
@@ -133,7 +136,7 @@ mod tests {
             }
             std::fs::write("/proc/sys/net/ipv4/conf/eth0/rp_filter", "2").unwrap();
             std::fs::write("/proc/sys/net/ipv6/conf/eth0/forwarding", "1").unwrap();
-            let pod = pod(&mut Sockets::open().unwrap()).unwrap();
+            let pod = pod(&mut Sockets::open().unwrap(), BTreeMap::new()).unwrap();
             let link = |name: &str| pod.links.iter().find(|link| link.name == name).unwrap();
             let (eth0, net1) = (link("eth0"), link("net1"));
             assert_eq!((eth0.mtu, eth0.mac, eth0.up), (1400, Some([2, 0, 0, 0, 0, 7]), true));

@@ -1,6 +1,6 @@
 //! The plan: pure data, decided from the configuration and the observed state, without IO.
 //!
-//! [`add`](add::add) creates a pod's attachment from a [`Desired`], [`del`](del::del) removes one by its record ([`table_record`]), and
+//! [`add`](add::add) creates a pod's attachment from a [`Desired`], [`del`](del::del) removes one by its [`undo`] data, and
 //! [`check`](check::check) finds differences. [`routing`] has what both do to routes. [`master`] and [`gateway`] infer missing values.
 
 pub mod add;
@@ -13,7 +13,7 @@ pub mod route;
 pub mod routing;
 pub mod slot;
 pub mod sysctl;
-pub mod table_record;
+pub mod undo;
 
 #[cfg(test)]
 pub(crate) mod simulated;
@@ -34,7 +34,8 @@ use crate::config::ip::Gateways;
 use crate::firewall::Firewall;
 
 /// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Family {
     /// IPv4.
     V4,
@@ -84,7 +85,7 @@ impl Family {
 }
 
 /// The identity of an attachment, by which DEL, GC and CHECK find it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
     /// `CNI_CONTAINERID`.
@@ -95,14 +96,15 @@ pub struct Identity {
     pub network: String,
 }
 
-/// The desired state of an attachment, completely resolved. Its record has it, except what only ADD needs.
+/// The desired state of an attachment, completely resolved. Its record has it for CHECK, except what only ADD needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Desired {
     /// Its identity.
-    #[serde(flatten)]
+    #[serde(skip)]
     pub identity: Identity,
     /// The interface's name in the pod.
+    #[serde(skip)]
     pub interface: String,
     /// The interface's kind.
     #[serde(rename = "mode", with = "interface::by_mode")]
@@ -173,8 +175,8 @@ pub fn needs_gateway(kind: Kind) -> bool {
 pub struct Plan {
     /// The steps in order.
     pub steps: Vec<Step>,
-    /// The record of the attachment, which is also in the first step.
-    pub record: table_record::TableRecord,
+    /// The undo data, to be recorded before the first step.
+    pub undo: undo::Undo,
     /// Cluster, service and node routes through the primary interface for this attachment, for the result.
     pub primary_routes: Vec<Route>,
     /// Warnings for the log.
@@ -185,7 +187,7 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// In the pod: the attachment's nf_tables table, in one batch. Rolled back by deleting the table. It is the first
-    /// step, because it is also the record of later changes.
+    /// step, so that the new link never exists without it.
     Firewall(Firewall),
     /// In the pod: `net.ipv4.conf.eth0.rp_filter` is set to `value`. Rolled back by writing `before`; none for the new link,
     /// whose sysctls are deleted with it.

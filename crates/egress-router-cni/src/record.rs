@@ -19,7 +19,7 @@ use crate::cni::{Code, Error};
 use crate::lock;
 use crate::sys::Namespace;
 
-pub use attachment::Attachment;
+pub use attachment::{Attachment, Made};
 pub use elastic_ip::ElasticIp;
 
 /// A longer container ID is shortened in the file's name, which is limited to 255 bytes; the file contains it completely.

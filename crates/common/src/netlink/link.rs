@@ -32,8 +32,6 @@ pub struct Link {
     pub loopback: bool,
     /// IFLA_LINK: its master (or peer), an index in the namespace where that one is.
     pub parent: Option<u32>,
-    /// IFLA_IFALIAS: a text that programs can set.
-    pub alias: Option<String>,
 }
 
 /// A link to create in another namespace, on a master in the socket's.
@@ -56,7 +54,6 @@ const NAME: u16 = 3;
 const MTU: u16 = 4;
 const LINK: u16 = 5;
 const INFO: u16 = 18;
-const ALIAS: u16 = 20;
 const SPECIFIC: u16 = 26;
 const NAMESPACE: u16 = 28;
 const ALTERNATIVE_NAME: u16 = 53;
@@ -105,7 +102,6 @@ impl Link {
             carrier: flags & LOWER_UP != 0,
             loopback: flags & LOOPBACK != 0,
             parent: None,
-            alias: None,
         };
         for attribute in attributes {
             let attribute = attribute?;
@@ -114,7 +110,6 @@ impl Link {
                 NAME => link.name = attribute.string(),
                 MTU => link.mtu = attribute.u32()?,
                 LINK => link.parent = Some(attribute.u32()?).filter(|index| *index != 0),
-                ALIAS => link.alias = Some(attribute.string()).filter(|alias| !alias.is_empty()),
                 INFO => (link.kind, link.mode) = info(&attribute)?,
                 _ => {}
             }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use super::address::{self, family, number};
 use super::message::{
@@ -16,7 +17,7 @@ mod builder;
 pub use builder::Special;
 
 /// The device of a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Device {
     /// An existing link, by index.
     Index(u32),
@@ -25,7 +26,7 @@ pub enum Device {
 }
 
 /// A unicast route, or a [`Special`] one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// 254 is main.
     pub table: u32,

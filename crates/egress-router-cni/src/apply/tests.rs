@@ -8,14 +8,13 @@ use common::netlink::link::NewLink;
 use common::netlink::route::{Device, Route};
 use ipnet::IpNet;
 
-use super::{Kernel, Linux, rollback, run, run_all};
+use super::{Failure, Kernel, Linux, rollback, run, run_all};
 use crate::cni::{Code, Error};
 use crate::config::destinations::Destinations;
 use crate::config::interface::{Kind, MacvlanMode};
 use crate::config::ip::Gateways;
 use crate::names;
-use crate::observe;
-use crate::plan::{Desired, Identity, Step, add, del, table_record};
+use crate::plan::{Desired, Identity, Step, add, del};
 use crate::sys::isolated::{isolated, new_namespace};
 use pod::{Place, ip_in};
 
@@ -81,19 +80,23 @@ fn leaves_nothing(place: &mut Place, steps: &[Step]) {
         let (sockets, host, namespace) = place.parts();
         let mut kernel = Failing { kernel: Linux::new(sockets).making_links(host, namespace), left };
         let error = run(steps, &mut kernel).unwrap_err();
-        assert_eq!(error, Error::new(Code::Kernel, "not this one"), "{:?}", steps[left]);
+        let expected = Failure { error: Error::new(Code::Kernel, "not this one"), left: Vec::new() };
+        assert_eq!(error, expected, "{:?}", steps[left]);
         place.assert_seen(&before, &format!("failed at {:?}", steps[left]));
     }
     let (sockets, host, namespace) = place.parts();
     let mut kernel = Linux::new(sockets).making_links(host, namespace);
-    run(steps, &mut kernel).unwrap_or_else(|error| panic!("{error}"));
+    run(steps, &mut kernel).unwrap_or_else(|failure| panic!("{failure:?}"));
     rollback(steps, &mut kernel).unwrap();
     place.assert_seen(&before, "done and undone");
 }
 
 fn plan_of(place: &mut Place, number: u8, addresses: &[&str]) -> Vec<Step> {
     let desired = desired(place.master(), number, addresses);
-    add::add(&desired, &observe::pod(place.parts().0).unwrap()).unwrap().steps
+    place.attachments.remove(&desired.interface);
+    let plan = add::add(&desired, &place.observed()).unwrap();
+    place.attachments.insert(desired.interface, plan.undo);
+    plan.steps
 }
 
 #[test]
@@ -133,9 +136,10 @@ fn a_refusal_anywhere_in_a_batch_leaves_nothing() {
             steps.insert(at, Step::AddRoute(nowhere.clone()));
             let (sockets, host, namespace) = place.parts();
             let mut kernel = Linux::new(sockets).making_links(host, namespace);
-            let error = run(&steps, &mut kernel).unwrap_err();
-            assert!(error.message.starts_with("cannot add the route 10.99.0.0/16 via"), "{error:?}");
-            assert!(!error.details.contains("not rolled back"), "{error:?}");
+            let failure = run(&steps, &mut kernel).unwrap_err();
+            let message = &failure.error.message;
+            assert!(message.starts_with("cannot add the route 10.99.0.0/16 via"), "{failure:?}");
+            assert_eq!(failure.left, []);
             place.assert_seen(&before, &format!("refused before {:?}", steps.get(at + 1)));
         }
     });
@@ -161,9 +165,8 @@ fn a_batch_has_the_same_result_as_single_requests() {
                 steps.iter().for_each(|step| kernel.apply(step).unwrap());
             }
             let mut seen = place.seen();
+            let steps = del_steps(&mut place);
             let (sockets, host, namespace) = place.parts();
-            let pod = observe::pod(sockets).unwrap();
-            let steps = del::del(&pod, "net1", &table_record::all(&pod)["net1"]);
             run_all(&steps, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
             // The second link has another index.
             seen.retain(|name, _| !name.contains("-d link") && !name.contains("-d addr"));
@@ -216,8 +219,7 @@ fn a_repeated_router_advertisement_does_not_bypass_the_attachment() {
         assert!(ip_in(&place, "-6 route get 2001:db8::7").contains("dev net1"));
         std::fs::write(heard, "0").unwrap();
         ip_in(&place, "-6 route del default via fe80::1 dev eth0");
-        let pod = observe::pod(place.parts().0).unwrap();
-        let steps = del::del(&pod, "net1", &table_record::all(&pod)["net1"]);
+        let steps = del_steps(&mut place);
         run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
         place.assert_seen(&before, "added and deleted");
     });
@@ -235,9 +237,7 @@ fn del_removes_everything_that_add_created() {
             run(&steps, &mut kernel).unwrap();
             let link = kernel.link().unwrap();
             assert_eq!((link.name.as_str(), link.mtu, link.mac), ("net1", 1400, Some([2, 0, 0, 0, 1, 1])));
-            let pod = observe::pod(place.parts().0).unwrap();
-            let record = table_record::all(&pod);
-            let steps = del::del(&pod, "net1", &record["net1"]);
+            let steps = del_steps(&mut place);
             run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
             // A second DEL has nothing to do and succeeds.
             run_all(&steps[steps.len() - 2..], &mut Linux::new(place.parts().0)).unwrap();
@@ -248,14 +248,14 @@ fn del_removes_everything_that_add_created() {
 
 /// Whether `net1` exists, whether it is up, and whether its table exists.
 fn link_and_table(place: &mut Place) -> (Option<bool>, bool) {
-    let pod = observe::pod(place.parts().0).unwrap();
+    let pod = place.observed();
     let link = pod.links.iter().find(|link| link.name == "net1");
-    (link.map(|link| link.up), pod.attachments.contains_key("net1"))
+    (link.map(|link| link.up), pod.tables.contains("net1"))
 }
 
 fn del_steps(place: &mut Place) -> Vec<Step> {
-    let pod = observe::pod(place.parts().0).unwrap();
-    del::del(&pod, "net1", &table_record::all(&pod)["net1"])
+    let pod = place.observed();
+    del::del(&pod, "net1", &pod.attachments["net1"])
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn existing_routes_and_rules_are_restored_in_order() {
         ] {
             ip_in(&place, line);
         }
-        let pod = observe::pod(place.parts().0).unwrap();
+        let pod = place.observed();
         let ours = |table: u32| table != 254;
         let (defaults, others): (Vec<Route>, Vec<Route>) = pod
             .routes
@@ -433,7 +433,7 @@ fn a_refusal_names_the_step_and_has_the_kernels_message() {
                 reply.unwrap();
                 rollback(std::slice::from_ref(&create), &mut kernel).unwrap();
             } else {
-                let error = reply.unwrap_err();
+                let error = reply.unwrap_err().error;
                 assert_eq!(error.code, Code::Kernel);
                 assert!(error.message.starts_with(message), "{error:?}");
                 assert!(error.details.contains(details), "{error:?}");
@@ -444,7 +444,8 @@ fn a_refusal_names_the_step_and_has_the_kernels_message() {
         for master in [0, 9999] {
             let (sockets, host, namespace) = place.parts();
             let step = Step::CreateLink(NewLink { master, ..link.clone() });
-            let error = run(&[step], &mut Linux::new(sockets).making_links(host, namespace)).unwrap_err();
+            let error =
+                run(&[step], &mut Linux::new(sockets).making_links(host, namespace)).unwrap_err().error;
             assert!(!error.details.is_empty(), "{error:?}");
             place.assert_seen(&before, "no such master");
         }
@@ -500,7 +501,7 @@ fn a_failed_rollback_is_reported() {
     }
     let steps = ["10.0.0.1/8", "10.0.0.2/8"].map(|text| Step::AddAddress(net(text)));
     let all = [steps.to_vec(), vec![Step::SetUp, Step::SetUp]].concat();
-    let error = run(&all, &mut Stubborn).unwrap_err();
+    let error = Error::from(run(&all, &mut Stubborn).unwrap_err());
     assert_eq!(
         (error.message.as_str(), error.details.as_str()),
         (

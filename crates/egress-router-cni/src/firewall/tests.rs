@@ -9,7 +9,7 @@ use common::netlink::socket::{Protocol as Netlink, Socket};
 
 use super::*;
 use crate::config::destinations::{Protocol, Redirect};
-use crate::nftables;
+use crate::nftables::{self, Rule};
 use crate::sys::isolated::{ip, isolated};
 
 /// The firewall of the attachment `net1` in slot 1, with `eth0` as primary interface.
@@ -22,7 +22,6 @@ fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
         networks: ["192.168.50.0/24", "2001:db8:50::/64"].map(|net| net.parse().unwrap()).to_vec(),
         destinations,
         forwards: Forwards::default(),
-        record: Vec::new(),
     }
 }
 
@@ -59,17 +58,14 @@ fn nft(arguments: &[&str]) -> String {
 fn an_installed_table_is_found_and_deleted_completely() {
     isolated(|| {
         let mut socket = netfilter();
-        let record = ["slot=1".to_owned(), "net.ipv4.conf.eth0.rp_filter=1 ".repeat(20), String::new()];
-        let ruleset = Firewall { record: record.to_vec(), ..listing::everything() }.ruleset();
+        let ruleset = listing::everything().ruleset();
         nftables::install(&mut socket, &ruleset).unwrap();
         let first = fingerprint(&mut socket, &ruleset).unwrap();
         let there = nftables::tables(&mut socket, "egress_router_").unwrap();
         assert_eq!(there, [(nftables::Family::Inet, "net1".to_owned())]);
-        assert_eq!(nftables::read_record(&mut socket, &ruleset.table).unwrap(), record);
         nftables::delete(&mut socket, nftables::Family::Inet, &ruleset.table).unwrap();
         nftables::delete(&mut socket, nftables::Family::Inet, &ruleset.table).unwrap();
         assert_eq!(nftables::tables(&mut socket, "").unwrap(), []);
-        assert_eq!(nftables::read_record(&mut socket, &ruleset.table).unwrap(), Vec::<String>::new());
         assert_eq!(fingerprint(&mut socket, &ruleset), None);
         // The same table again has the same fingerprint, although the kernel gives it other handles.
         nftables::install(&mut socket, &ruleset).unwrap();
@@ -110,19 +106,13 @@ fn attachments_have_separate_tables() {
     isolated(|| {
         let mut socket = netfilter();
         let first = listing::everything();
-        let second = Firewall {
-            interface: "net2".into(),
-            mark: names::mark(2),
-            record: vec!["2".into()],
-            ..first.clone()
-        };
+        let second = Firewall { interface: "net2".into(), mark: names::mark(2), ..first.clone() };
         for firewall in [&first, &second] {
             nftables::install(&mut socket, &firewall.ruleset()).unwrap();
         }
         let before = fingerprint(&mut socket, &second.ruleset());
         nftables::delete(&mut socket, nftables::Family::Inet, "egress_router_net1").unwrap();
         assert_eq!(fingerprint(&mut socket, &second.ruleset()), before);
-        assert_eq!(nftables::read_record(&mut socket, "egress_router_net2").unwrap(), ["2"]);
     });
 }
 
@@ -135,7 +125,7 @@ fn a_refusal_names_the_object_and_leaves_nothing() {
         let error = nftables::install(&mut socket, &ruleset).unwrap_err();
         assert_eq!(
             error.message,
-            "nf_tables: cannot install the table egress_router_net1: rule 1 of chain record (lost)"
+            "nf_tables: cannot install the table egress_router_net1: rule 1 of chain prerouting_mark (lost)"
         );
         assert_eq!(
             (error.code, error.details.as_str()),

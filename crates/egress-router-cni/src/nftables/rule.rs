@@ -24,7 +24,7 @@ pub const ICMPV6: u8 = 58;
 /// A rule of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// The comment in `nft list ruleset`. At most [`super::comment::LIMIT`] bytes.
+    /// The comment in `nft list ruleset`. At most [`common::netlink::nftables::comment::LIMIT`] bytes.
     pub comment: String,
     /// In the order in which the kernel runs them.
     pub expressions: Vec<Expression>,
@@ -260,12 +260,6 @@ impl Rule {
     #[must_use]
     pub fn jump(self, chain: &'static str) -> Self {
         self.with([Expression::Verdict(Verdict::Jump(chain.into()))])
-    }
-
-    /// Returns to the calling chain.
-    #[must_use]
-    pub fn return_to_caller(self) -> Self {
-        self.with([Expression::Verdict(Verdict::Return)])
     }
 }
 

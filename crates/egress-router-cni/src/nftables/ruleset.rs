@@ -3,9 +3,8 @@
 use std::fmt;
 
 use common::netlink::message::{FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, Message};
-use common::netlink::nftables::{self, Family};
+use common::netlink::nftables::{self, Family, comment};
 
-use super::comment;
 use super::rule::Rule;
 use super::set::Set;
 

@@ -6,8 +6,6 @@ use common::netlink::link::Link;
 use common::netlink::netconf::{Netconf, Scope};
 use common::netlink::route::Route;
 
-use crate::names;
-
 use super::Pod;
 
 /// `forwarding` and `rp_filter` by their names, for `all`, `default` and each link.
@@ -35,11 +33,9 @@ pub fn names(settings: &[Netconf], links: &[Link]) -> BTreeMap<Vec<String>, Stri
 }
 
 /// `accept_ra_defrtr` of links. Netlink does not report it, and it is a file for each link. So it is read only if the plan may need it: if
-/// there is an advertised default route, or an attachment (or its rules, after a flushed ruleset). An unreadable file is omitted.
+/// there is an advertised default route, or an attachment. An unreadable file is omitted.
 pub fn accept_ra_defrtr(pod: &Pod) -> Vec<(Vec<String>, String)> {
-    let attached =
-        !pod.attachments.is_empty() || pod.rules.iter().any(|rule| rule.protocol == names::PROTOCOL);
-    if !attached && !pod.routes.iter().any(Route::is_advertised_default) {
+    if pod.attachments.is_empty() && !pod.routes.iter().any(Route::is_advertised_default) {
         return Vec::new();
     }
     let read = |link: &Link| {

@@ -1,4 +1,4 @@
-//! The plan of ADD: the record first, the default route last.
+//! The plan of ADD: the firewall first, the default route last.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::observe::Pod;
 
 use super::primary::{self, Primary};
 use super::routing::{self, Swap};
-use super::table_record::{self, Changed, TableRecord};
+use super::undo::{self, Changed, Undo};
 use super::{Desired, Family, Plan, Step, route, slot, sysctl};
 
 /// Minimum MTU for IPv6 (RFC 8200, 5): the kernel disables IPv6 on a link with a smaller one.
@@ -44,33 +44,31 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
             ),
         ));
     }
-    let others = table_record::all(pod);
+    let others = &pod.attachments;
     let slot = slot::free(pod, others.values())?;
     let primaries: BTreeMap<Family, Primary> = desired
         .families()
-        .filter_map(|family| Some((family, primary::find(pod, family, &others, desired.previous.as_ref())?)))
+        .filter_map(|family| Some((family, primary::find(pod, family, others, desired.previous.as_ref())?)))
         .collect();
     let kept: Vec<Route> =
         primaries.iter().flat_map(|(family, primary)| route::kept(pod, desired, primary, *family)).collect();
     let swaps: Vec<Swap> = desired
         .families()
-        .map(|family| Swap::of(pod, desired, family, primaries.get(&family), &others))
+        .map(|family| Swap::of(pod, desired, family, primaries.get(&family), others))
         .collect();
-    let changed = sysctl::of_pod(pod, desired, &primaries, &others);
+    let changed = sysctl::of_pod(pod, desired, &primaries, others);
 
-    let record = TableRecord {
+    let undo = Undo {
         slot,
         order: others.values().map(|record| record.order).max().unwrap_or(0).saturating_add(1),
         primary: primaries.iter().map(|(family, primary)| (*family, recorded_primary(primary))).collect(),
         families: desired.families().collect(),
         defaults: swaps.iter().flat_map(|swap| swap.saved.iter().cloned()).collect(),
-        routes: routing::recorded(pod, &kept, &others),
+        routes: routing::recorded(pod, &kept, others),
         sysctls: changed.clone(),
-        ..TableRecord::default()
-    }
-    .with_identity(&desired.identity);
+    };
 
-    let firewall = firewall(desired, &record);
+    let firewall = firewall(desired, &undo);
     let frames = firewall.destinations.allowed.is_some().then(|| Step::FrameFilter(firewall.clone()));
     let mut steps = vec![Step::Firewall(firewall)];
     steps.extend(pod_sysctls(pod, &changed));
@@ -114,20 +112,20 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
             route.destination
         )
     }));
-    Ok(Plan { steps, record, primary_routes, warnings })
+    Ok(Plan { steps, undo, primary_routes, warnings })
 }
 
 /// The attachment's table.
 #[must_use]
-pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
+pub fn firewall(desired: &Desired, undo: &Undo) -> Firewall {
     let forwards = |name: Vec<String>| {
-        record.sysctls.iter().any(|changed| changed.name == name && changed.original != changed.value)
+        undo.sysctls.iter().any(|changed| changed.name == name && changed.original != changed.value)
     };
-    let primary = |family: Family| record.primary.get(&family).map(|primary| primary.interface.clone());
+    let primary = |family: Family| undo.primary.get(&family).map(|primary| primary.interface.clone());
     let (v4, v6) = (primary(Family::V4), primary(Family::V6));
     Firewall {
         interface: desired.interface.clone(),
-        mark: names::mark(record.slot),
+        mark: names::mark(undo.slot),
         addresses: desired.addresses.iter().map(ipnet::IpNet::addr).collect(),
         networks: desired
             .addresses
@@ -141,12 +139,11 @@ pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
             v6: forwards(sysctl::conf(Family::V6, "all", "forwarding")),
         },
         primary: Primaries { v4, v6 },
-        record: record.lines(),
     }
 }
 
-fn recorded_primary(primary: &Primary) -> table_record::Primary {
-    table_record::Primary { interface: primary.name.clone(), default: !primary.defaults.is_empty() }
+fn recorded_primary(primary: &Primary) -> undo::Primary {
+    undo::Primary { interface: primary.name.clone(), default: !primary.defaults.is_empty() }
 }
 
 fn pod_sysctls(pod: &Pod, changed: &[Changed]) -> Vec<Step> {

@@ -9,12 +9,12 @@ use ipnet::IpNet;
 use crate::names;
 use crate::observe::Pod;
 
-use super::table_record::{self, TableRecord};
+use super::undo::Undo;
 use super::{Desired, Family, route, sysctl};
 
 /// The differences, one sentence each.
 #[must_use]
-pub fn check(desired: &Desired, record: &TableRecord, pod: &Pod) -> Vec<String> {
+pub fn check(desired: &Desired, record: &Undo, pod: &Pod) -> Vec<String> {
     let Some(link) = pod.links.iter().find(|link| link.name == desired.interface) else {
         return vec![format!("interface {} is missing", desired.interface)];
     };
@@ -27,7 +27,7 @@ pub fn check(desired: &Desired, record: &TableRecord, pod: &Pod) -> Vec<String> 
 }
 
 /// The sysctls that ADD changed, and those that already had the required value.
-fn sysctls(desired: &Desired, record: &TableRecord, pod: &Pod) -> BTreeSet<String> {
+fn sysctls(desired: &Desired, record: &Undo, pod: &Pod) -> BTreeSet<String> {
     let primary = |family: Family| record.primary.get(&family).map(|primary| primary.interface.clone());
     let needed = sysctl::lacking(pod, desired, primary);
     let needed = needed.iter().map(|(name, value)| (name, *value));
@@ -71,7 +71,7 @@ fn addresses(desired: &Desired, link: &Link, pod: &Pod) -> Vec<String> {
     missing.map(|net| format!("interface {}: address {net} is missing", desired.interface)).collect()
 }
 
-fn routes(desired: &Desired, record: &TableRecord, link: &Link, pod: &Pod) -> Vec<String> {
+fn routes(desired: &Desired, record: &Undo, link: &Link, pod: &Pod) -> Vec<String> {
     let device = Device::Index(link.index);
     let mut expected = route::egress(desired, record.slot, device);
     expected.extend(desired.families().filter_map(|family| route::to_gateway(desired, family, device)));
@@ -79,7 +79,7 @@ fn routes(desired: &Desired, record: &TableRecord, link: &Link, pod: &Pod) -> Ve
     let missing = expected.iter().filter(|route| !pod.routes.iter().any(|there| route::same(there, route)));
     let mut differences: Vec<String> =
         missing.map(|route| format!("route {} is missing", words(route, pod))).collect();
-    let others = table_record::all(pod);
+    let others = &pod.attachments;
     for family in desired.families() {
         let primary_default = record.primary.get(&family).is_some_and(|primary| primary.default);
         if primary_default && route::defaults(pod, names::primary_table(record.slot), family).next().is_none()
@@ -109,7 +109,7 @@ fn routes(desired: &Desired, record: &TableRecord, link: &Link, pod: &Pod) -> Ve
     differences
 }
 
-fn rules(desired: &Desired, record: &TableRecord, pod: &Pod) -> Vec<String> {
+fn rules(desired: &Desired, record: &Undo, pod: &Pod) -> Vec<String> {
     let expected = route::rules(desired, record.slot, |family| record.primary.contains_key(&family));
     let missing = expected.iter().filter(|rule| {
         !pod.rules.iter().any(|there| {

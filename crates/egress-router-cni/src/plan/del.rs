@@ -7,15 +7,15 @@ use common::netlink::link::Link;
 use crate::names;
 use crate::observe::Pod;
 
-use super::table_record::{self, Changed, TableRecord};
+use super::undo::{Changed, Undo};
 use super::{Family, Step, routing, sysctl};
 
-/// The steps that remove the attachment of `interface`, whose record is `record`: default route, other routes, rules, tables,
-/// sysctls, the link, and last the table with the record. This also works after an interrupted ADD or DEL: missing
+/// The steps that remove the attachment of `interface`, whose undo data is `record`: default route, other routes, rules, tables,
+/// sysctls, the link, and last the firewall. This also works after an interrupted ADD or DEL: missing
 /// objects, and those that another program has changed, are skipped.
 #[must_use]
-pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
-    let mut others = table_record::all(pod);
+pub fn del(pod: &Pod, interface: &str, record: &Undo) -> Vec<Step> {
+    let mut others = pod.attachments.clone();
     others.remove(interface);
     let link = pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link));
     let mut steps = Vec::new();
@@ -26,46 +26,59 @@ pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
     steps.extend(routing::rules(pod, record));
     steps.extend(routing::tables(pod, link, record));
     steps.extend(sysctls(pod, record, &others));
-    // The link goes down and is deleted before its table: a link that is up always has its allow-list, wherever DEL stops. The
-    // table is also the record, so it goes when nothing is left that another DEL would need it for.
-    steps.extend(link.map(|link| Step::SetDown { index: link.index, name: link.name.clone() }));
-    steps.extend(link.map(delete_link));
+    // The link goes down and is deleted before its table: a link that is up always has its allow-list, wherever DEL stops.
+    steps.extend(link.map(remove_link).unwrap_or_default());
     steps.push(delete_firewall(pod, interface));
     steps
 }
 
-/// Links of a killed ADD with their temporary name ([`names::TEMPORARY_NAME`]): they are down and have no alias. Only for a caller that holds the pod lock.
+/// The steps for an attachment without a record (the disk is lost). Its link is known by the name of its table, and by its kind. Routes are
+/// not restored.
+#[must_use]
+pub fn unrecorded(pod: &Pod, interface: &str) -> Vec<Step> {
+    if !pod.tables.contains(interface) && !pod.frame_filters.contains(interface) {
+        return Vec::new();
+    }
+    let link = pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link));
+    let mut steps = link.map(remove_link).unwrap_or_default();
+    steps.push(delete_firewall(pod, interface));
+    steps
+}
+
+/// Links of a killed ADD with their temporary name ([`names::TEMPORARY_NAME`]), which are down. Only for a caller that holds the pod lock
+/// and has the record of an ADD that did not complete.
 pub fn temporary(pod: &Pod) -> impl Iterator<Item = &Link> {
     let number = |link: &Link| {
         let digits = link.name.strip_prefix(names::TEMPORARY_NAME).unwrap_or_default();
         !digits.is_empty() && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
-    let used = |link: &Link| {
-        link.up || link.alias.is_some() || pod.addresses.iter().any(|address| address.link == link.index)
-    };
+    let used = |link: &Link| link.up || pod.addresses.iter().any(|address| address.link == link.index);
     pod.links.iter().filter(move |link| ours(link) && number(link) && !used(link))
 }
 
-/// The steps that remove a link of the plugin.
+/// The step that deletes a link of the plugin.
 #[must_use]
 pub fn delete_link(link: &Link) -> Step {
     Step::DeleteLink { index: link.index, name: link.name.clone() }
 }
 
+/// The steps that set a link down and delete it.
+fn remove_link(link: &Link) -> Vec<Step> {
+    vec![Step::SetDown { index: link.index, name: link.name.clone() }, delete_link(link)]
+}
+
 /// The step that deletes the tables of an attachment.
-#[must_use]
-pub fn delete_firewall(pod: &Pod, interface: &str) -> Step {
+fn delete_firewall(pod: &Pod, interface: &str) -> Step {
     Step::DeleteFirewall { interface: interface.to_owned(), frames: pod.frame_filters.contains(interface) }
 }
 
 /// Whether the plugin creates links of this kind.
-#[must_use]
-pub fn ours(link: &Link) -> bool {
+fn ours(link: &Link) -> bool {
     matches!(link.kind.as_str(), "macvlan" | "ipvlan")
 }
 
 /// In reverse order, because IPv6's `all` sets each device's value. A value that was changed since ADD is kept.
-fn sysctls(pod: &Pod, record: &TableRecord, others: &BTreeMap<String, TableRecord>) -> Vec<Step> {
+fn sysctls(pod: &Pod, record: &Undo, others: &BTreeMap<String, Undo>) -> Vec<Step> {
     let needed = |changed: &Changed| {
         others.values().flat_map(|record| &record.sysctls).any(|other| other.name == changed.name)
     };

@@ -8,7 +8,7 @@ use common::netlink::route::{Device, Route};
 use crate::names;
 use crate::observe::Pod;
 
-use super::table_record::TableRecord;
+use super::undo::Undo;
 use super::{Family, Previous, route};
 
 /// The primary interface, for one family.
@@ -30,14 +30,16 @@ pub struct Primary {
 pub fn find(
     pod: &Pod,
     family: Family,
-    others: &BTreeMap<String, TableRecord>,
+    others: &BTreeMap<String, Undo>,
     previous: Option<&Previous>,
 ) -> Option<Primary> {
-    let foreign = |link: &&Link| !link.loopback && !others.contains_key(&link.name);
+    // A table of its name shows an attachment whose record is lost.
+    let attached = |link: &Link| others.contains_key(&link.name) || pod.tables.contains(&link.name);
+    let foreign = |link: &&Link| !link.loopback && !attached(link);
     let current = lowest_default(pod, family);
     let by_default = current.and_then(|default| link(pod, default)).filter(foreign);
     let by_record = || {
-        let mut records: Vec<&TableRecord> = others.values().collect();
+        let mut records: Vec<&Undo> = others.values().collect();
         records.sort_by_key(|record| std::cmp::Reverse(record.order));
         let names = records
             .into_iter()
@@ -77,7 +79,7 @@ fn defaults(
     pod: &Pod,
     index: u32,
     family: Family,
-    others: &BTreeMap<String, TableRecord>,
+    others: &BTreeMap<String, Undo>,
     previous: Option<&Previous>,
 ) -> Vec<Route> {
     let through = |table: u32| {
@@ -91,7 +93,7 @@ fn defaults(
     };
     let mut found = through(route::MAIN);
     if found.is_empty() {
-        let mut records: Vec<&TableRecord> = others.values().collect();
+        let mut records: Vec<&Undo> = others.values().collect();
         records.sort_by_key(|record| std::cmp::Reverse(record.order));
         let mut tables = records.iter().map(|record| through(names::primary_table(record.slot)));
         found = tables.find(|defaults| !defaults.is_empty()).unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::names;
 use crate::observe::Pod;
 
 use super::primary::{self, Primary};
-use super::table_record::{Saved, TableRecord};
+use super::undo::{Saved, Undo};
 use super::{Desired, Family, Step, route};
 
 /// IPv6's lowest metric: routers' routes have 1024 (or `net.ipv6.conf.*.ra_defrtr_metric`).
@@ -40,7 +40,7 @@ impl Swap {
         desired: &Desired,
         family: Family,
         primary: Option<&Primary>,
-        others: &BTreeMap<String, TableRecord>,
+        others: &BTreeMap<String, Undo>,
     ) -> Self {
         let of_attachment = |route: &Route| {
             let Some(Device::Index(index)) = route.device else { return false };
@@ -123,7 +123,7 @@ impl Swap {
 }
 
 /// The routes of `kept` that no other program added: new ones, and those of other attachments.
-pub(super) fn recorded(pod: &Pod, kept: &[Route], others: &BTreeMap<String, TableRecord>) -> Vec<Saved> {
+pub(super) fn recorded(pod: &Pod, kept: &[Route], others: &BTreeMap<String, Undo>) -> Vec<Saved> {
     let there = |saved: &Saved| pod.routes.iter().any(|there| route::same_entry(there, &saved.route));
     let recorded = |saved: &Saved| {
         others
@@ -139,8 +139,8 @@ pub(super) fn defaults(
     pod: &Pod,
     link: Option<&Link>,
     family: Family,
-    record: &TableRecord,
-    others: &BTreeMap<String, TableRecord>,
+    record: &Undo,
+    others: &BTreeMap<String, Undo>,
 ) -> Vec<Step> {
     let current = primary::lowest_default(pod, family);
     let held =
@@ -160,11 +160,11 @@ pub(super) fn defaults(
         let elsewhere =
             |saved: &&Saved| others.values().flat_map(|other| &other.defaults).any(|other| other.is(saved));
         let alone = defaults().filter(|saved| !elsewhere(saved));
-        let alone = alone.filter_map(|saved| restored(pod, saved, record.slot)).filter(|lost| !there(lost));
+        let alone = alone.filter_map(|saved| saved.route(pod)).filter(|lost| !there(lost));
         steps.extend(alone.map(Step::AppendRoute));
         return steps;
     }
-    let saved: Vec<Route> = defaults().filter_map(|saved| restored(pod, saved, record.slot)).collect();
+    let saved: Vec<Route> = defaults().filter_map(|saved| saved.route(pod)).collect();
     // Several routes may differ only in their next hop: those that an interrupted DEL has already restored are not foreign.
     let foreign = |lost: &Route| {
         let mut defaults = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
@@ -204,9 +204,8 @@ pub(super) fn defaults(
 }
 
 /// The default route of the newest remaining attachment with this family.
-fn successor(pod: &Pod, family: Family, others: &BTreeMap<String, TableRecord>) -> Option<Route> {
-    let mut by_age: Vec<&TableRecord> =
-        others.values().filter(|record| record.families.contains(&family)).collect();
+fn successor(pod: &Pod, family: Family, others: &BTreeMap<String, Undo>) -> Option<Route> {
+    let mut by_age: Vec<&Undo> = others.values().filter(|record| record.families.contains(&family)).collect();
     by_age.sort_by_key(|record| std::cmp::Reverse(record.order));
     let mut found = by_age
         .iter()
@@ -218,22 +217,8 @@ fn at(route: Route, before: &Route) -> Route {
     Route { metric: before.metric, tos: before.tos, ..route }
 }
 
-/// A recorded route, with attributes that did not fit into the record from its copy in the primary table.
-fn restored(pod: &Pod, saved: &Saved, slot: u32) -> Option<Route> {
-    let mut route = saved.route(pod)?;
-    let table = names::primary_table(slot);
-    let copy = pod.routes.iter().find(|there| route::same_entry(there, &Route { table, ..route.clone() }));
-    if let Some(copy) = copy.filter(|copy| copy.gateway == route.gateway) {
-        // The copy does not expire, but an advertised route does.
-        let lifetime = route.lifetime().filter(|lifetime| !copy.rest.contains(lifetime)).cloned();
-        route.rest.clone_from(&copy.rest);
-        route.rest.extend(lifetime);
-    }
-    Some(route)
-}
-
 /// The routes of the record that no other attachment needs.
-pub(super) fn added(pod: &Pod, record: &TableRecord, others: &BTreeMap<String, TableRecord>) -> Vec<Route> {
+pub(super) fn added(pod: &Pod, record: &Undo, others: &BTreeMap<String, Undo>) -> Vec<Route> {
     let needed = |saved: &Saved| {
         others
             .values()
@@ -250,13 +235,13 @@ pub(super) fn added(pod: &Pod, record: &TableRecord, others: &BTreeMap<String, T
 }
 
 /// The rules of both tables.
-pub(super) fn rules(pod: &Pod, record: &TableRecord) -> Vec<Step> {
+pub(super) fn rules(pod: &Pod, record: &Undo) -> Vec<Step> {
     let tables = [names::primary_table(record.slot), names::egress_table(record.slot)];
     pod.rules.iter().filter(|rule| tables.contains(&rule.table)).cloned().map(Step::DeleteRule).collect()
 }
 
 /// The routes of both tables.
-pub(super) fn tables(pod: &Pod, link: Option<&Link>, record: &TableRecord) -> Vec<Step> {
+pub(super) fn tables(pod: &Pod, link: Option<&Link>, record: &Undo) -> Vec<Step> {
     let tables = [names::primary_table(record.slot), names::egress_table(record.slot)];
     // Routes through the link go away with it.
     let stays = |route: &&Route| link.is_none_or(|link| route.device != Some(Device::Index(link.index)));

@@ -9,7 +9,7 @@ use crate::config::interface::{Kind, MacvlanMode};
 use crate::config::ip::Gateways;
 use crate::observe::Pod;
 
-use super::{Desired, Family, Identity, Step, route, sysctl, table_record};
+use super::{Desired, Family, Identity, Plan, Step, route, sysctl};
 
 pub(super) const PRIMARY: u32 = 2;
 
@@ -37,7 +37,6 @@ pub(crate) fn link(index: u32, name: &str, kind: &str) -> Link {
         carrier: true,
         loopback: name == "lo",
         parent: None,
-        alias: None,
     }
 }
 
@@ -200,8 +199,7 @@ impl Simulated {
     pub(super) fn apply(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Firewall(firewall) => {
-                let lines = firewall.record.clone();
-                if self.pod.attachments.insert(firewall.interface.clone(), lines).is_some() {
+                if !self.pod.tables.insert(firewall.interface.clone()) {
                     return Err("table exists".into());
                 }
             }
@@ -269,7 +267,7 @@ impl Simulated {
             }
             Step::DeleteLink { index, .. } => self.drop_link(*index),
             Step::DeleteFirewall { interface, frames } => {
-                self.pod.attachments.remove(interface);
+                self.pod.tables.remove(interface);
                 if *frames {
                     self.pod.frame_filters.remove(interface);
                 }
@@ -281,7 +279,7 @@ impl Simulated {
     pub(super) fn rollback(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Firewall(firewall) => {
-                self.pod.attachments.remove(&firewall.interface);
+                self.pod.tables.remove(&firewall.interface);
             }
             Step::FrameFilter(firewall) => {
                 self.pod.frame_filters.remove(&firewall.interface);
@@ -305,13 +303,21 @@ impl Simulated {
     }
 
     pub(super) fn add(&mut self, desired: &Desired) {
-        let plan = super::add::add(desired, &self.pod).unwrap();
+        let plan = self.record(desired);
         self.run(&plan.steps);
     }
 
+    /// The plan of ADD, after its undo data is recorded.
+    pub(super) fn record(&mut self, desired: &Desired) -> Plan {
+        let plan = super::add::add(desired, &self.pod).unwrap();
+        self.pod.attachments.insert(desired.interface.clone(), plan.undo.clone());
+        plan
+    }
+
     pub(super) fn del(&mut self, interface: &str) {
-        if let Some(record) = table_record::all(&self.pod).get(interface) {
+        if let Some(record) = self.pod.attachments.get(interface) {
             self.run(&super::del::del(&self.pod, interface, record));
+            self.pod.attachments.remove(interface);
         }
     }
 

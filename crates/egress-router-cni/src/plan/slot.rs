@@ -6,14 +6,14 @@ use crate::cni::{Code, Error};
 use crate::names;
 use crate::observe::Pod;
 
-use super::table_record::TableRecord;
+use super::undo::Undo;
 
 /// The smallest free slot whose tables and mark are unused, because another program may use a table with this number, and a record may
 /// have been flushed with the pod's ruleset.
 ///
 /// # Errors
 /// [`Code::Kernel`]: all are in use.
-pub fn free<'a>(pod: &Pod, others: impl IntoIterator<Item = &'a TableRecord>) -> Result<u32, Error> {
+pub fn free<'a>(pod: &Pod, others: impl IntoIterator<Item = &'a Undo>) -> Result<u32, Error> {
     let mut taken: BTreeSet<u32> = others.into_iter().map(|record| record.slot).collect();
     let tables = pod.routes.iter().map(|route| route.table).chain(pod.rules.iter().map(|rule| rule.table));
     for table in tables {

@@ -7,7 +7,7 @@ use common::netlink::route::{Device, Route};
 
 use crate::observe::Pod;
 
-use super::table_record::{Changed, TableRecord};
+use super::undo::{Changed, Undo};
 use super::{Desired, Family, Step, primary::Primary};
 
 /// `net.<family>.conf.<interface>.<key>`.
@@ -36,7 +36,7 @@ pub fn of_pod(
     pod: &Pod,
     desired: &Desired,
     primaries: &BTreeMap<Family, Primary>,
-    others: &BTreeMap<String, TableRecord>,
+    others: &BTreeMap<String, Undo>,
 ) -> Vec<Changed> {
     let mut needed: Vec<(Vec<String>, &str)> = Vec::new();
     if let Some(primary) = primaries.get(&Family::V4) {
@@ -71,7 +71,7 @@ pub fn of_pod(
     changed
 }
 
-fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, TableRecord>) -> Vec<Changed> {
+fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, Undo>) -> Vec<Changed> {
     let all = conf(Family::V6, "all", "forwarding");
     // The attachment that enabled it has recorded each device's value; now all are enabled.
     let known = others.values().find(|record| record.sysctls.iter().any(|changed| changed.name == all));
@@ -178,13 +178,13 @@ pub fn lacking(
 }
 
 /// The value of a sysctl before any attachment.
-fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, TableRecord>, name: &[String]) -> Option<&'a str> {
+fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, Undo>, name: &[String]) -> Option<&'a str> {
     recorded(others, name)
         .map(|changed| changed.original.as_str())
         .or_else(|| pod.sysctls.get(name).map(String::as_str))
 }
 
-fn recorded<'a>(others: &'a BTreeMap<String, TableRecord>, name: &[String]) -> Option<&'a Changed> {
+fn recorded<'a>(others: &'a BTreeMap<String, Undo>, name: &[String]) -> Option<&'a Changed> {
     others.values().flat_map(|record| &record.sysctls).find(|changed| changed.name == name)
 }
 

@@ -39,7 +39,7 @@ fn has(simulated: &Simulated, table: u32, destination: &str, gateway: Option<&st
 }
 
 #[test]
-fn the_record_comes_first_and_the_default_route_last() {
+fn the_firewall_comes_first_and_the_default_route_last() {
     let plan = add::add(&desired(1, BOTH), &pod().pod).unwrap();
     assert!(
         matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.primary == crate::firewall::Primaries::both("eth0"))
@@ -392,7 +392,7 @@ fn default_routes_of_the_same_metric_are_restored_in_order() {
     // A DEL that was killed between two steps.
     simulated = both;
     simulated.del("net2");
-    let record = table_record::all(&simulated.pod).remove("net1").unwrap();
+    let record = simulated.pod.attachments["net1"].clone();
     let steps = del::del(&simulated.pod, "net1", &record);
     for killed in 0..4 {
         let mut repeated = simulated.clone();
@@ -462,7 +462,7 @@ fn check_reports_a_default_route_that_the_kernel_may_use_instead() {
     simulated.pod.routes.push(there("::/0", Some("fe80::1"), PRIMARY, Some(100)));
     let desired = desired(1, BOTH);
     simulated.add(&desired);
-    let record = table_record::all(&simulated.pod).remove("net1").unwrap();
+    let record = simulated.pod.attachments["net1"].clone();
     let named = |other: Route| {
         let mut simulated = simulated.clone();
         simulated.pod.routes.push(other);
@@ -612,23 +612,52 @@ fn a_default_route_of_the_same_metric_on_another_interface_is_removed_too() {
 #[test]
 fn only_a_link_with_a_temporary_name_counts_as_left_over() {
     let mut simulated = pod();
-    let mut add = |name: &str, kind: &str, up: bool, alias: Option<&str>| {
+    let mut add = |name: &str, kind: &str, up: bool| {
         let index = simulated.pod.links.len() as u32 + 20;
-        let alias = alias.map(str::to_owned);
-        simulated.pod.links.push(Link { up, alias, ..link(index, name, kind) });
+        simulated.pod.links.push(Link { up, ..link(index, name, kind) });
         index
     };
-    add("egr1f", "macvlan", false, None);
-    add("egr2", "ipvlan", false, None);
-    add("egr3", "veth", false, None);
-    add("egr4", "macvlan", true, None);
-    add("egr5", "macvlan", false, Some("mine"));
-    add("egress0", "macvlan", false, None);
-    add("egr", "macvlan", false, None);
-    let addressed = add("egr6", "macvlan", false, None);
+    add("egr1f", "macvlan", false);
+    add("egr2", "ipvlan", false);
+    add("egr3", "veth", false);
+    add("egr4", "macvlan", true);
+    add("egress0", "macvlan", false);
+    add("egr", "macvlan", false);
+    let addressed = add("egr6", "macvlan", false);
     simulated.pod.addresses.push(Address { link: addressed, net: net("10.9.0.5/24"), scope: 0, flags: 0 });
     let found: Vec<&str> = del::temporary(&simulated.pod).map(|link| link.name.as_str()).collect();
     assert_eq!(found, ["egr1f", "egr2"]);
+}
+
+/// The run directory was deleted: neither routes nor links of others are touched.
+#[test]
+fn without_a_record_only_the_link_with_a_table_of_its_name_is_deleted() {
+    let mut simulated = pod();
+    let before = simulated.pod.clone();
+    simulated.add(&desired(1, BOTH));
+    simulated.pod.attachments.clear();
+    let whole = simulated.clone();
+    simulated.run(&del::unrecorded(&simulated.pod, "net1"));
+    assert_eq!((&simulated.pod.links, &simulated.pod.tables), (&before.links, &before.tables));
+    let steps = del::unrecorded(&whole.pod, "net1");
+    assert!(
+        matches!(
+            steps.as_slice(),
+            [Step::SetDown { .. }, Step::DeleteLink { .. }, Step::DeleteFirewall { .. }]
+        ),
+        "a link that is up always has its allow-list: {steps:?}"
+    );
+    assert_eq!(del::unrecorded(&simulated.pod, "net1"), []);
+    // Without a table, a macvlan of another plugin. With a table, a link of another kind.
+    let mut untabled = whole.clone();
+    untabled.pod.tables.clear();
+    assert_eq!(del::unrecorded(&untabled.pod, "net1"), []);
+    let mut other = whole.clone();
+    other.pod.links.iter_mut().filter(|link| link.name == "net1").for_each(|link| link.kind = "veth".into());
+    assert!(matches!(del::unrecorded(&other.pod, "net1").as_slice(), [Step::DeleteFirewall { .. }]));
+    // The next attachment has other tables, and its primary interface is not the unrecorded one.
+    let plan = whole.clone().record(&desired(2, BOTH));
+    assert_eq!((plan.undo.slot, plan.undo.primary[&Family::V4].interface.as_str()), (2, "eth0"));
 }
 
 #[test]
@@ -685,7 +714,7 @@ fn a_foreign_link_of_the_same_name_stays() {
     net1.kind = "veth".into();
     simulated.del("net1");
     assert!(simulated.pod.links.iter().any(|link| link.name == "net1"));
-    assert!(simulated.pod.attachments.is_empty());
+    assert!(simulated.pod.tables.is_empty());
 }
 
 #[test]
@@ -701,7 +730,7 @@ fn check_reports_all_differences() {
         }
     });
     let checked = |simulated: &Simulated| {
-        let record = table_record::all(&simulated.pod).remove("net1").unwrap();
+        let record = simulated.pod.attachments["net1"].clone();
         check::check(&desired, &record, &simulated.pod)
     };
     assert_eq!(checked(&simulated), [""; 0]);
@@ -734,7 +763,7 @@ fn check_reports_all_differences() {
     found.pod.sysctls.insert(sysctl::conf(Family::V6, "all", "forwarding"), "1".into());
     let with_redirects = redirecting(1, BOTH);
     found.add(&with_redirects);
-    let record = table_record::all(&found.pod).remove("net1").unwrap();
+    let record = found.pod.attachments["net1"].clone();
     assert_eq!(record.sysctls, []);
     let sysctls = |simulated: &Simulated| {
         let all = check::check(&with_redirects, &record, &simulated.pod);

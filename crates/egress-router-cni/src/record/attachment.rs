@@ -1,36 +1,50 @@
-//! The record of an attachment: its desired state, for CHECK, and a copy of its table's record, in case the table is flushed.
+//! The journal of an attachment. ADD writes it before its first step and completes it after its last one. DEL removes it after its last step.
+//! So an interrupted call leaves all that the next ADD, DEL or GC needs to clean up.
 
 use std::path::Path;
 
 use common::netlink::link::Link;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::{Folder, Owned, PodNetns};
-use crate::plan::Desired;
+use crate::plan::undo::Undo;
+use crate::plan::{Desired, Identity};
 
-/// `<run directory>/attachments/<container>@<interface>.json`. It exists once ADD has completed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// `<run directory>/attachments/<container>@<interface>.json`. CHECK reads the [`Made`] part. The others ignore it, so that DEL also works
+/// with a file of a later version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Attachment {
-    /// With the actual master, hardware address and MTU; values that only ADD needs are empty.
+pub struct Attachment<M = IgnoredAny> {
+    /// Its identity.
     #[serde(flatten)]
-    pub desired: Desired,
+    pub identity: Identity,
+    /// The interface's name in the pod.
+    pub interface: String,
     /// The pod's namespace.
     pub netns: PodNetns,
-    /// The record in the table ([`crate::plan::table_record`]).
-    pub table_record: Vec<String>,
-    /// The fingerprint of its table ([`mod@crate::nftables::fingerprint`]).
-    #[serde(default)]
-    pub firewall: Option<String>,
+    /// For DEL.
+    pub undo: Undo,
+    /// None until ADD has completed.
+    pub made: Option<M>,
 }
 
-impl Owned for Attachment {
+/// The attachment as ADD has made it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// With the actual master, hardware address and MTU; values that only ADD needs are empty.
+    pub desired: Desired,
+    /// The fingerprint of its tables ([`mod@crate::nftables::fingerprint`]).
+    pub firewall: String,
+}
+
+impl<M> Owned for Attachment<M> {
     fn container_id(&self) -> &str {
-        &self.desired.identity.container_id
+        &self.identity.container_id
     }
 
     fn interface(&self) -> &str {
-        &self.desired.interface
+        &self.interface
     }
 }
 
@@ -40,16 +54,27 @@ pub fn folder(run_directory: &Path) -> Folder {
     Folder::new(run_directory, "attachments", false)
 }
 
-impl Attachment {
-    /// The record after ADD, with the created `link`.
+impl Attachment<Made> {
+    /// The journal before the first step.
     #[must_use]
-    pub fn new(
-        desired: &Desired,
-        link: &Link,
-        netns: PodNetns,
-        table_record: Vec<String>,
-        firewall: Option<String>,
-    ) -> Self {
+    pub fn new(desired: &Desired, netns: PodNetns, undo: Undo) -> Self {
+        let (identity, interface) = (desired.identity.clone(), desired.interface.clone());
+        Self { identity, interface, netns, undo, made: None }
+    }
+
+    /// The desired state and the fingerprint, if ADD has completed.
+    #[must_use]
+    pub fn made(self) -> Option<Made> {
+        let Made { desired, firewall } = self.made?;
+        let desired = Desired { identity: self.identity, interface: self.interface, ..desired };
+        Some(Made { desired, firewall })
+    }
+}
+
+impl Made {
+    /// After the last step, with the created `link`.
+    #[must_use]
+    pub fn new(desired: &Desired, link: &Link, firewall: String) -> Self {
         let desired = Desired {
             // A link that is created on a macvlan gets that one's master (macvlan_common_newlink in linux/drivers/net/macvlan.c).
             master: link.parent.unwrap_or(desired.master),
@@ -60,7 +85,7 @@ impl Attachment {
             previous: None,
             ..desired.clone()
         };
-        Self { desired, netns, table_record, firewall }
+        Self { desired, firewall }
     }
 }
 
@@ -72,7 +97,6 @@ mod tests {
     use crate::config::destinations::{Destinations, Protocol, Redirect};
     use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
     use crate::config::ip::Gateways;
-    use crate::plan::Identity;
     use crate::plan::simulated::link;
 
     #[test]
@@ -106,15 +130,28 @@ mod tests {
             };
             let netns = PodNetns { path: "/run/netns/x".into(), identity: (1, 2) };
             let link = Link { mac: desired.mac, mtu: 1400, ..link(9, "egress0", "macvlan") };
-            let record =
-                Attachment::new(&desired, &link, netns, vec!["slot 1 order 1".into()], Some("1ab".into()));
-            let text = serde_json::to_vec(&record).unwrap();
-            let read: Attachment = serde_json::from_slice(&text).unwrap();
-            assert_eq!(read, record);
-            assert_eq!(read.desired, desired);
-            let stacked =
-                Attachment::new(&desired, &Link { parent: Some(3), ..link }, record.netns, vec![], None);
+            let mut record = Attachment::new(&desired, netns, Undo { slot: 1, order: 1, ..Undo::default() });
+            let written = |record: &Attachment<Made>| serde_json::to_value(record).unwrap();
+            assert_eq!(serde_json::from_value::<Attachment<Made>>(written(&record)).unwrap(), record);
+            assert_eq!(record.clone().made(), None, "ADD has not completed");
+            record.made = Some(Made::new(&desired, &link, "1ab".into()));
+            let read: Attachment<Made> = serde_json::from_value(written(&record)).unwrap();
+            let made = read.made().unwrap();
+            assert_eq!((made.desired, made.firewall.as_str()), (desired.clone(), "1ab"));
+            let stacked = Made::new(&desired, &Link { parent: Some(3), ..link }, String::new());
             assert_eq!(stacked.desired.master, 3);
+            // A later version has further fields and modes.
+            let mut later = written(&record);
+            later["later"] = 1.into();
+            later["undo"]["later"] = 1.into();
+            later["netns"]["later"] = 1.into();
+            later["made"]["desired"]["mode"] = "later".into();
+            let read: Attachment = serde_json::from_value(later).unwrap();
+            assert_eq!(
+                (&read.identity, &read.undo, &read.netns),
+                (&record.identity, &record.undo, &record.netns)
+            );
+            assert!(read.made.is_some());
         }
     }
 }

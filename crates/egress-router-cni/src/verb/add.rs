@@ -6,21 +6,20 @@ use std::time::{Duration, Instant};
 use common::netlink::link::Link;
 use ipnet::IpNet;
 
-use crate::apply::{self, Linux};
+use crate::apply::{self, Failure, Linux};
 use crate::aws;
 use crate::cni::{Code, Error};
 use crate::config::interface::{InterfaceType, IpvlanMode, Kind, mac_text};
 use crate::config::ip::Ip;
 use crate::names;
 use crate::observe::Pod;
-use crate::plan::table_record::TableRecord;
-use crate::plan::{self, Desired, Plan, Previous, Step};
-use crate::record::{Attachment, ElasticIp, attachment, elastic_ip};
+use crate::plan::{self, Desired, Plan, Previous};
+use crate::record::{Attachment, ElasticIp, Folder, Made, attachment, elastic_ip};
 
 use super::ipvlan_mode::{self, Reservation};
 use super::namespaces::Namespaces;
 use super::resolve::{self, Master};
-use super::{Context, result};
+use super::{Context, del, result};
 
 /// Time limit for releasing orphaned Elastic IPs.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +80,7 @@ fn chained(context: &Context<'_>, pod: &Pod) -> bool {
     if context.network.previous.is_none() {
         return false;
     }
-    let ours = pod.attachments.contains_key(name);
+    let ours = pod.attachments.contains_key(name) || pod.tables.contains(name);
     context.network.was_made_before(name) || (!ours && pod.links.iter().any(|link| link.name == *name))
 }
 
@@ -120,41 +119,33 @@ impl<'a> AddCall<'a> {
 
     /// The pod, after the leftovers of an interrupted ADD of this interface are removed.
     fn remove_leftovers(&mut self, pod: Pod) -> Result<Pod, Error> {
-        let temporary: Vec<Step> = plan::del::temporary(&pod).map(plan::del::delete_link).collect();
-        let pod =
-            if temporary.is_empty() || !self.namespaces.is_alone() { pod } else { self.clear(&temporary)? };
         let there = pod.links.iter().any(|link| link.name == self.interface);
+        let journal =
+            self.namespaces.journals().into_iter().find(|journal| journal.interface == self.interface);
+        let interrupted = |journal: &Attachment| {
+            journal.made.is_none() && journal.identity.ifname == self.context.call.ifname
+        };
         // Reported before the first request to EC2: a rollback would release the Elastic IP of the existing attachment.
-        let taken = || {
-            Error::new(Code::InvalidConfig, format!("the pod has an interface {} already", self.interface))
-        };
-        let Some(lines) = pod.attachments.get(&self.interface) else {
-            return if there {
-                Err(taken())
-            } else if pod.frame_filters.contains(&self.interface) {
-                // Another program has deleted the table of family inet only.
-                self.clear(&[plan::del::delete_firewall(&pod, &self.interface)])
-            } else {
-                Ok(pod)
-            };
-        };
-        let table_record = TableRecord::parse(lines).unwrap_or_default();
-        let identity = self.context.identity();
-        let folder = attachment::folder(&self.context.settings.run_directory);
-        let whole = folder.read::<Attachment>(&identity.container_id, &self.interface);
-        // An attachment that ADD completed has its record; a link of another container is not deleted.
-        if there && (!table_record.belongs_to(&identity) || !matches!(whole, Ok(None))) {
-            return Err(taken());
+        if there && !journal.as_ref().is_some_and(interrupted) {
+            let message = format!("the pod has an interface {} already", self.interface);
+            return Err(Error::new(Code::InvalidConfig, message));
         }
-        self.clear(&plan::del::del(&pod, &self.interface, &table_record))
-    }
-
-    fn clear(&mut self, steps: &[Step]) -> Result<Pod, Error> {
+        let steps = del::steps(&self.namespaces, &pod, &self.interface, journal.as_ref());
+        if steps.is_empty() {
+            return Ok(pod);
+        }
         self.context
             .log
             .verbose(format_args!("{}: removing the leftovers of an interrupted call", self.interface));
-        apply::run_all(steps, &mut Linux::new(&mut self.namespaces.sockets))?;
+        apply::run_all(&steps, &mut Linux::new(&mut self.namespaces.sockets))?;
+        self.forget()?;
         self.namespaces.pod()
+    }
+
+    /// Removes the journal.
+    fn forget(&self) -> Result<(), Error> {
+        let folder = attachment::folder(&self.context.settings.run_directory);
+        folder.remove(&self.context.call.container_id, &self.interface)
     }
 
     /// For aws-elastic-ip: the device of a network interface of the instance. It is validated before the Elastic IP is moved from another
@@ -278,27 +269,32 @@ impl<'a> AddCall<'a> {
         })
     }
 
+    /// The journal is written first and completed last. It is removed if nothing is left of a failed call.
     fn make(&mut self, desired: &Desired, plan: &Plan) -> Result<Link, Error> {
-        let Namespaces { namespace, netns, host, sockets, .. } = &mut self.namespaces;
-        let mut kernel = Linux::new(sockets).making_links(host, namespace);
-        apply::run(&plan.steps, &mut kernel)?;
-        let Some(link) = kernel.link().cloned() else {
-            return Err(Error::new(Code::Kernel, format!("{} is missing", desired.interface)));
-        };
-        if desired.destinations.allowed.is_some() && !kernel.filters_frames() {
-            self.context.log.verbose(format_args!("{}: {}", desired.interface, names::NO_FRAME_FILTER));
-        }
         let folder = attachment::folder(&self.context.settings.run_directory);
-        let recorded = kernel.fingerprint(&desired.interface).and_then(|firewall| {
-            folder.write(&Attachment::new(desired, &link, netns.clone(), plan.record.lines(), firewall))
+        let journal = Attachment::new(desired, self.namespaces.netns.clone(), plan.undo.clone());
+        folder.write(&journal)?;
+        let Namespaces { namespace, host, sockets, .. } = &mut self.namespaces;
+        let mut kernel = Linux::new(sockets).making_links(host, namespace);
+        let made = apply::run(&plan.steps, &mut kernel).and_then(|()| {
+            complete(journal, desired, &folder, &mut kernel).map_err(|error| {
+                let left = apply::rollback(&plan.steps, &mut kernel).err();
+                Failure { error, left: left.into_iter().collect() }
+            })
         });
-        match recorded {
-            Ok(()) => Ok(link),
-            Err(error) => Err(match apply::rollback(&plan.steps, &mut kernel) {
+        let filters_frames = kernel.filters_frames();
+        let link = made.map_err(|failure| {
+            let forgotten = if failure.left.is_empty() { self.forget() } else { Ok(()) };
+            let error = Error::from(failure);
+            match forgotten {
                 Ok(()) => error,
                 Err(left) => error.with("not rolled back", &left),
-            }),
+            }
+        })?;
+        if desired.destinations.allowed.is_some() && !filters_frames {
+            self.context.log.verbose(format_args!("{}: {}", desired.interface, names::NO_FRAME_FILTER));
         }
+        Ok(link)
     }
 
     /// Releases the reserved mode and the Elastic IP, and returns `error`.
@@ -322,11 +318,27 @@ impl<'a> AddCall<'a> {
     }
 }
 
+/// Writes the journal of an attachment whose steps are done.
+fn complete(
+    mut journal: Attachment<Made>,
+    desired: &Desired,
+    folder: &Folder,
+    kernel: &mut Linux<'_>,
+) -> Result<Link, Error> {
+    let deleted =
+        || Error::new(Code::Kernel, format!("another program has deleted {} meanwhile", desired.interface));
+    let link = kernel.link().cloned().ok_or_else(deleted)?;
+    let firewall = kernel.fingerprint(&desired.interface)?.ok_or_else(deleted)?;
+    journal.made = Some(Made::new(desired, &link, firewall));
+    folder.write(&journal)?;
+    Ok(link)
+}
+
 /// Multus forwards no GC, so an ADD releases orphaned Elastic IPs: those whose pod's network namespace is gone.
 fn release_orphaned_elastic_ips(
     context: &Context<'_>,
     namespaces: &mut Namespaces,
-    folder: &crate::record::Folder,
+    folder: &Folder,
 ) -> Result<(), Error> {
     let is_stale = |record: &ElasticIp| matches!(record.netns.open(), Ok(None));
     let (records, errors) = folder.all::<ElasticIp>();

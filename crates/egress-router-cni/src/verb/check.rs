@@ -7,9 +7,9 @@ use crate::cni::{Code, Error};
 use crate::config::interface::mac_text;
 use crate::names;
 use crate::nftables::{self, fingerprint};
+use crate::plan::Desired;
 use crate::plan::check::check as differences;
-use crate::plan::{Desired, table_record};
-use crate::record::{Attachment, Owned as _, attachment};
+use crate::record::{Attachment, Made, Owned as _, attachment};
 
 use super::Context;
 use super::namespaces::Namespaces;
@@ -28,46 +28,43 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     if !previous.clone().any(|listed| listed.name == interface) {
         return Err(failed(&[format!("prevResult lists no interface {interface}")]));
     }
-    let table_record =
-        pod.attachments.get(&interface).and_then(|lines| table_record::TableRecord::parse(lines));
-    let desired = record.as_ref().map(|record| record.desired.clone());
-    let (Some(table_record), Some(desired)) = (table_record, desired) else {
+    let (Some(undo), Some(made)) = (pod.attachments.get(&interface), record.and_then(Attachment::made))
+    else {
         return Err(failed(&[format!(
             "{interface} has no record: this program did not create it, or its ADD did not complete"
         )]));
     };
     let listed: Vec<&Interface> = previous.filter(|listed| listed.name == interface).collect();
-    let mut found = differences(&as_listed(context, desired, &listed), &table_record, &pod);
+    let mut found = differences(&as_listed(context, made.desired, &listed), undo, &pod);
     let link = pod.links.iter().find(|link| link.name == interface);
     found.extend(listed.iter().filter_map(|listed| difference(listed, link?)));
-    match record
-        .and_then(|record| record.firewall)
-        .filter(|firewall| firewall.starts_with(fingerprint::VERSION))
-    {
-        Some(firewall) => {
-            let table = names::table(&interface);
-            if nftables::fingerprint(&mut namespaces.sockets.netfilter, &table)? != Some(firewall) {
-                found.push(format!("the nf_tables table {table} was changed"));
-            }
+    if made.firewall.starts_with(fingerprint::VERSION) {
+        let table = names::table(&interface);
+        if nftables::fingerprint(&mut namespaces.sockets.netfilter, &table)? != Some(made.firewall) {
+            found.push(format!("the nf_tables table {table} was changed"));
         }
-        None => context.log.verbose(format_args!(
+    } else {
+        context.log.verbose(format_args!(
             "another version created {interface}: its nf_tables rules are not compared"
-        )),
+        ));
     }
     if found.is_empty() { Ok(()) } else { Err(failed(&found)) }
 }
 
 /// The attachment's interface and record. CHECK's `prevResult` contains the interface itself, so it does not show whether ADD was chained,
 /// and the configuration may have changed. The records show it.
-fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Option<Attachment>), Error> {
+fn attachment(
+    context: &Context<'_>,
+    container_id: &str,
+) -> Result<(String, Option<Attachment<Made>>), Error> {
     let folder = attachment::folder(&context.settings.run_directory);
     let ifname = &context.call.ifname;
-    let own = folder.read::<Attachment>(container_id, ifname)?;
+    let own = folder.read::<Attachment<Made>>(container_id, ifname)?;
     if own.is_some() {
         return Ok((ifname.clone(), own));
     }
-    let (records, errors) = folder.of_container::<Attachment>(container_id);
-    match records.into_iter().find(|record| record.desired.identity.ifname == *ifname) {
+    let (records, errors) = folder.of_container::<Attachment<Made>>(container_id);
+    match records.into_iter().find(|record| record.identity.ifname == *ifname) {
         Some(record) => Ok((record.interface().to_owned(), Some(record))),
         None => Error::first(errors.into_iter().map(|unreadable| unreadable.error))
             .map(|()| (ifname.clone(), None)),

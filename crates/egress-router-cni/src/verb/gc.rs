@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::apply::{self, Linux};
 use crate::cni::{Code, Error};
 use crate::config::network;
-use crate::plan::{self, Identity, table_record::TableRecord};
+use crate::plan::Identity;
 use crate::record::{Attachment, ElasticIp, Owned as _, PodNetns, attachment, elastic_ip};
 use crate::sys;
 
@@ -39,10 +39,11 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             .verbose(format_args!("{container_id} {interface}: not in valid-attachments, deleting it"));
         let ended = match record.netns.open() {
             Ok(Some(namespace)) => {
-                let opened = Node::here()
-                    .and_then(|node| Namespaces::open(context, node, namespace, &record.netns.path));
+                let opened = Node::here().and_then(|node| {
+                    Namespaces::open(context, node, namespace, &record.netns.path, &container_id)
+                });
                 opened.and_then(|mut namespaces| {
-                    let ended = end(&mut namespaces, &interface, &record);
+                    let ended = end(&mut namespaces, &interface);
                     ended.and(namespaces.leave())
                 })
             }
@@ -66,7 +67,6 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
 struct Recorded {
     identity: Identity,
     netns: PodNetns,
-    table_record: Vec<String>,
     /// Whether it has an Elastic IP to release.
     elastic_ip: bool,
 }
@@ -91,32 +91,22 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
             network: record.network.clone(),
         };
         let key = (record.container_id.clone(), record.interface.clone());
-        recorded.insert(
-            key,
-            Recorded { identity, netns: record.netns, table_record: Vec::new(), elastic_ip: true },
-        );
+        recorded.insert(key, Recorded { identity, netns: record.netns, elastic_ip: true });
     }
     for record in attachments {
         let key = (record.container_id().to_owned(), record.interface().to_owned());
         let elastic_ip = recorded.remove(&key).is_some_and(|recorded| recorded.elastic_ip);
-        let identity = record.desired.identity;
-        recorded.insert(
-            key,
-            Recorded { identity, netns: record.netns, table_record: record.table_record, elastic_ip },
-        );
+        recorded.insert(key, Recorded { identity: record.identity, netns: record.netns, elastic_ip });
     }
     recorded
 }
 
-fn end(namespaces: &mut Namespaces, interface: &str, record: &Recorded) -> Result<(), Error> {
+/// Another call may have ended meanwhile, so the journal is read again under the pod's lock.
+fn end(namespaces: &mut Namespaces, interface: &str) -> Result<(), Error> {
     let pod = namespaces.pod()?;
-    let lines = pod.attachments.get(interface).unwrap_or(&record.table_record);
-    let Some(table_record) =
-        TableRecord::parse(lines).filter(|table_record| table_record.belongs_to(&record.identity))
-    else {
-        return Ok(());
-    };
-    let steps = plan::del::del(&pod, interface, &table_record);
+    let journals = namespaces.journals();
+    let journal = journals.iter().find(|journal| journal.interface == interface);
+    let steps = del::steps(namespaces, &pod, interface, journal);
     apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets))
 }
 

@@ -10,7 +10,7 @@ use common::netlink::socket::{Protocol, Socket, Sockets};
 use crate::cni::{Call, Code, Error, ToCni};
 use crate::lock::Lock;
 use crate::observe::{self, Pod};
-use crate::record::PodNetns;
+use crate::record::{Attachment, Folder, PodNetns, attachment};
 use crate::sys::Namespace;
 
 use super::Context;
@@ -31,6 +31,8 @@ pub struct Namespaces {
     /// Sockets of the pod.
     pub sockets: Sockets,
     lock: Option<Lock>,
+    folder: Folder,
+    container_id: String,
 }
 
 /// The node, which is the calling thread's namespace.
@@ -93,14 +95,20 @@ impl Namespaces {
         let (node, namespace) = find(call)?.ok_or_else(|| {
             Error::new(Code::InvalidNamespace, format!("CNI_NETNS {} does not exist", path.display()))
         })?;
-        Self::open(context, node, namespace, path)
+        Self::open(context, node, namespace, path, &call.container_id)
     }
 
-    /// With an open namespace, after waiting for other calls in it.
+    /// With an open namespace, the one of a container, after waiting for other calls in it.
     ///
     /// # Errors
     /// As [`Self::of_call`]; code 11: another call in the pod does not end.
-    pub fn open(context: &Context<'_>, node: Node, namespace: Namespace, path: &Path) -> Result<Self, Error> {
+    pub fn open(
+        context: &Context<'_>,
+        node: Node,
+        namespace: Namespace,
+        path: &Path,
+        container_id: &str,
+    ) -> Result<Self, Error> {
         let Node { namespace: node, socket: host } = node;
         let identity = namespace.identity().map_err(|error| {
             failed(Code::InvalidNamespace, &format!("cannot read {}", path.display()), &error)
@@ -118,7 +126,9 @@ impl Namespaces {
             let _ = node.enter();
         }
         let netns = PodNetns { path: path.to_owned(), identity };
-        Ok(Self { node, namespace, netns, host, sockets: sockets?, lock })
+        let folder = attachment::folder(&context.settings.run_directory);
+        let container_id = container_id.to_owned();
+        Ok(Self { node, namespace, netns, host, sockets: sockets?, lock, folder, container_id })
     }
 
     /// Whether the pod lock is held.
@@ -127,12 +137,32 @@ impl Namespaces {
         self.lock.is_some()
     }
 
-    /// Reads the pod's state.
+    /// The journals of the container's attachments in this namespace. An unreadable one is as a lost one.
+    #[must_use]
+    pub fn journals(&self) -> Vec<Attachment> {
+        let (mut journals, _) = self.folder.of_container::<Attachment>(&self.container_id);
+        // Paths are reused.
+        journals.retain(|journal| journal.netns.identity == self.netns.identity);
+        journals
+    }
+
+    /// Whether an attachment of any container is recorded with this interface in this namespace.
+    #[must_use]
+    pub fn is_recorded(&self, interface: &str) -> bool {
+        let (journals, _) = self.folder.all::<Attachment>();
+        let is = |journal: &Attachment| {
+            journal.netns.identity == self.netns.identity && journal.interface == interface
+        };
+        journals.iter().any(is)
+    }
+
+    /// Reads the pod's state, and the journals of its attachments.
     ///
     /// # Errors
     /// Code 100, or 11 if it keeps changing.
     pub fn pod(&mut self) -> Result<Pod, Error> {
-        observe::pod(&mut self.sockets)
+        let recorded = self.journals().into_iter().map(|journal| (journal.interface, journal.undo)).collect();
+        observe::pod(&mut self.sockets, recorded)
     }
 
     /// Runs `work`, which needs the node's network, in the node's network namespace.

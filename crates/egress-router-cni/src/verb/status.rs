@@ -105,7 +105,6 @@ fn example(source: &Source) -> Firewall {
             fallback_v6: all().find_map(|destinations| destinations.fallback_v6),
         },
         forwards: Forwards { v4: true, v6: true },
-        record: vec!["status".to_owned()],
     }
 }
 

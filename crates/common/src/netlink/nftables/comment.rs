@@ -39,47 +39,9 @@ pub fn decode(userdata: &[u8]) -> Option<String> {
     None
 }
 
-/// The end of a comment whose text continues in the next one.
-const CONTINUED: char = '\\';
-
-/// Splits a text of any length into comments, for [`joined`].
-#[must_use]
-pub fn split(text: &str) -> Vec<String> {
-    let mut comments = Vec::with_capacity(1);
-    let mut rest = text;
-    while rest.len() > LIMIT || rest.ends_with(CONTINUED) {
-        let (some, tail) = cut(rest, LIMIT.saturating_sub(1));
-        comments.push(format!("{some}{CONTINUED}"));
-        rest = tail;
-    }
-    comments.push(rest.to_owned());
-    comments
-}
-
-/// The texts of comments from [`split`].
-#[must_use]
-pub fn joined(comments: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut texts = Vec::new();
-    let mut open: Option<String> = None;
-    for comment in comments {
-        let begun = open.take().unwrap_or_default();
-        match comment.strip_suffix(CONTINUED) {
-            Some(some) => open = Some(begun + some),
-            None => texts.push(begun + &comment),
-        }
-    }
-    texts.extend(open);
-    texts
-}
-
 /// Splits `text` behind its first [`LIMIT`] bytes or less, between two characters.
-#[must_use]
-pub fn head(text: &str) -> (&str, &str) {
-    cut(text, LIMIT)
-}
-
-fn cut(text: &str, limit: usize) -> (&str, &str) {
-    let mut end = limit.min(text.len());
+fn head(text: &str) -> (&str, &str) {
+    let mut end = LIMIT.min(text.len());
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);
     }
@@ -111,13 +73,6 @@ mod tests {
             let (head, tail) = head(&text);
             prop_assert_eq!(decode(&encode(&text)), Some(head.to_owned()));
             prop_assert_eq!(format!("{head}{tail}"), text);
-        }
-
-        #[test]
-        fn texts_of_any_length_are_split_and_joined(texts in proptest::collection::vec(r"([^\x00]|\\){0,300}", 0..5)) {
-            let comments: Vec<_> = texts.iter().flat_map(|text| split(text)).collect();
-            prop_assert!(comments.iter().all(|comment| comment.len() <= LIMIT));
-            prop_assert_eq!(joined(comments), texts);
         }
 
         #[test]

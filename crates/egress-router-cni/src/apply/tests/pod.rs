@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use common::netlink::socket::{Protocol, Socket, Sockets};
 
 use crate::nftables;
+use crate::observe::{self, Pod};
+use crate::plan::undo::Undo;
 use crate::sys::Namespace;
 use crate::sys::isolated::{advertise_router, ip, new_namespace};
 
@@ -18,6 +20,8 @@ pub struct Place {
     host: Socket,
     sockets: Sockets,
     master: u32,
+    /// The recorded attachments.
+    pub attachments: BTreeMap<String, Undo>,
 }
 
 /// A snapshot: name and text.
@@ -73,7 +77,7 @@ impl Place {
         ] {
             fs::write(format!("/proc/sys/net/{name}"), value).unwrap();
         }
-        Self { node, pod, host, sockets: Sockets::open().unwrap(), master }
+        Self { node, pod, host, sockets: Sockets::open().unwrap(), master, attachments: BTreeMap::new() }
     }
 
     /// Enables router advertisements in the pod, also with forwarding, and the other end of its primary interface as a router.
@@ -111,6 +115,11 @@ impl Place {
     /// The pod's sockets, the node's, and the pod's namespace.
     pub fn parts(&mut self) -> (&mut Sockets, &mut Socket, &Namespace) {
         (&mut self.sockets, &mut self.host, &self.pod)
+    }
+
+    /// The pod as the plugin observes it.
+    pub fn observed(&mut self) -> Pod {
+        observe::pod(&mut self.sockets, self.attachments.clone()).unwrap()
     }
 
     /// Links, addresses, routes, rules, tables and sysctls of pod and node, as an administrator sees them.

@@ -43,7 +43,6 @@ fn changed_rules_are_seen() {
     assert_rule_seen(&[
         ("delete", "forward", "no forwarding from the attachment", ""),
         ("delete", "allow", "neighbour discovery and MLD", ""),
-        ("delete", "record", "slot=1", ""),
         ("add", "allow", "neighbour discovery and MLD", "tcp dport 22 accept comment \"mine\""),
         ("replace", "allow", "neighbour discovery and MLD", "accept comment \"neighbour discovery and MLD\""),
         (

@@ -145,12 +145,10 @@ proptest! {
         }
         let last = &desired[2];
         let before = simulated.state();
-        let plan = add::add(last, &simulated.pod).unwrap();
+        let plan = simulated.record(last);
         simulated.run(&plan.steps[..killed.min(plan.steps.len())]);
-        if let Some(record) = table_record::all(&simulated.pod).get("net3") {
-            let steps = del::del(&simulated.pod, "net3", record);
-            simulated.run(&steps[..killed_second.min(steps.len())]);
-        }
+        let steps = del::del(&simulated.pod, "net3", &plan.undo);
+        simulated.run(&steps[..killed_second.min(steps.len())]);
         simulated.del("net3");
         prop_assert_eq!(simulated.state(), before.clone());
         simulated.del("net3");
@@ -193,15 +191,14 @@ proptest! {
             let up = simulated.pod.links.iter().any(|link| link.name == "net3" && link.up);
             let listed = desired[2].destinations.allowed.is_some();
             let frames = !listed || simulated.pod.frame_filters.contains("net3");
-            up && !(simulated.pod.attachments.contains_key("net3") && frames)
+            up && !(simulated.pod.tables.contains("net3") && frames)
         };
-        let add = add::add(&desired[2], &simulated.pod).unwrap().steps;
-        for step in &add {
+        let plan = simulated.record(&desired[2]);
+        for step in &plan.steps {
             simulated.run(std::slice::from_ref(step));
             prop_assert!(!unfiltered(&simulated), "ADD stopped after {step:?}");
         }
-        let record = table_record::all(&simulated.pod).remove("net3").unwrap();
-        for step in &del::del(&simulated.pod, "net3", &record) {
+        for step in &del::del(&simulated.pod, "net3", &plan.undo) {
             simulated.run(std::slice::from_ref(step));
             prop_assert!(!unfiltered(&simulated), "DEL stopped after {step:?}");
         }
