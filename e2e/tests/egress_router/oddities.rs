@@ -316,24 +316,6 @@ fn a_kernel_without_nf_tables_is_reported_and_del_succeeds() {
 }
 
 #[test]
-fn a_link_with_a_temporary_name_of_a_killed_add_is_deleted_by_the_next_call() {
-    let scene = Scene::new();
-    let leave = || {
-        let netns = &scene.pod.netns;
-        scene.env.node.sh(&format!("ip link add egr2a link {UPLINK} netns {netns} type macvlan")).unwrap();
-    };
-    let plugin = scene.plugin(v4());
-    leave();
-    plugin.del(None).unwrap();
-    scene.restored();
-    leave();
-    let result = plugin.add().unwrap();
-    assert!(scene.pod.inside.sh("ip link show egr2a").is_err());
-    plugin.del(Some(&result)).unwrap();
-    scene.restored();
-}
-
-#[test]
 fn check_reports_a_change_of_a_sysctl_that_add_did_not_change() {
     let scene = Scene::new();
     scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv4/conf/eth0/forwarding").unwrap();

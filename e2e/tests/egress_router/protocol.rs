@@ -61,7 +61,6 @@ fn b14_check_reports_every_difference_in_every_version() {
         ("ip rule | sed -n 's/^\\(71[0-9]*\\):.*/\\1/p' | xargs -n1 ip rule del priority", "rule"),
         ("echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter", "rp_filter"),
         ("echo 0 >/proc/sys/net/ipv4/conf/eth0/forwarding", "forwarding"),
-        // The last one, because DEL cannot restore the pod without the record.
         ("nft flush table inet egress_router_net1", "net1"),
         ("nft delete table inet egress_router_net1", "net1"),
     ] {

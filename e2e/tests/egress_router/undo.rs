@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use e2e::egress_router::UPLINK;
 use e2e::netns::wait_until;
 
 use super::*;
@@ -33,6 +34,10 @@ const CALLS: [&str; 21] = [
 /// Those that only read, wait or prepare. A kill before one of them leaves the same state as a kill before the next other one, so it is not
 /// tested.
 const WITHOUT_TRACE: [&str; 6] = ["recvfrom", "recvmsg", "setns", "socket", "bind", "flock"];
+/// A file is written under another name, and renamed. ADD writes its journal before the first step and after the last one.
+const RENAME: &str = "?rename,?renameat,renameat2";
+/// The folder of the journals.
+const JOURNALS: &str = "/run/egress-router/attachments";
 /// More than the number of any of them in the longest call.
 const ENOUGH: usize = 200;
 
@@ -100,6 +105,20 @@ fn obeys_the_list(scene: &Scene, place: &str, up: &Cell<u32>) {
     }
 }
 
+/// Asserts that the journal exists as long as anything of the attachment.
+fn is_recorded(scene: &Scene, place: &str) {
+    let objects = "ip -o link show net1 2>/dev/null; nft list tables; ip rule show protocol 153; ip -6 rule show protocol 153";
+    let objects = scene.pod.inside.sh(&format!("{objects}; true")).unwrap();
+    let journal = scene.env.node.sh(&format!("ls {JOURNALS}/pod@net1.json 2>/dev/null || true")).unwrap();
+    assert!(objects.is_empty() || !journal.is_empty(), "{place}: no journal, but {objects}");
+}
+
+/// An ADD that is killed before it completes its journal.
+fn killed_before_its_end(plugin: &Plugin) {
+    let output = injected(plugin, RENAME, "signal=KILL", 2).call("ADD", &plugin.config.to_string()).unwrap();
+    assert!(matches!(output.code, None | Some(137)), "{output:#?}");
+}
+
 #[test]
 fn hot_unplug_restores_the_pod() {
     let scene = strict_scene();
@@ -163,6 +182,7 @@ fn an_add_that_is_killed_at_any_system_call_is_undone_by_del_or_completed_by_the
             // Every second one is followed by another ADD, as by a runtime that has lost the first.
             second_call.set(!second_call.get());
             obeys_the_list(&scene, place, &up);
+            is_recorded(&scene, place);
             if second_call.get() && scene.pod.inside.sh("ip link show net1 up").is_err() {
                 plugin.add().unwrap_or_else(|error| panic!("ADD after {place}: {error:#}"));
                 scene.outside_sees(OWN[0]);
@@ -186,6 +206,7 @@ fn a_del_that_is_killed_at_any_system_call_is_completed_by_the_next_one() {
         || drop(plugin.add().unwrap()),
         |place| {
             obeys_the_list(&scene, place, &up);
+            is_recorded(&scene, place);
             plugin.del(None).unwrap_or_else(|error| panic!("DEL after {place}: {error:#}"));
             assert_eq!(scene.changes(), Vec::<String>::new(), "{place}");
         },
@@ -243,6 +264,157 @@ fn an_add_that_fails_at_any_system_call_restores_the_pod() {
     assert_eq!(wrong, Vec::<String>::new());
     println!("ADD failed at {failed} of its calls to the system, and left nothing");
     assert!(failed > 10, "only {failed}");
+    scene.restored();
+}
+
+#[test]
+fn an_add_that_was_killed_is_cleaned_up_by_each_operation() {
+    let scene = strict_scene();
+    let plugin = plugin(&scene);
+    // On older kernels, the new link has another name at first.
+    let temporary = || {
+        let netns = &scene.pod.netns;
+        scene.env.node.sh(&format!("ip link add egr2a link {UPLINK} netns {netns} type macvlan")).unwrap();
+    };
+    let mut gc = plugin.config.clone();
+    gc["cni.dev/valid-attachments"] = json!([]);
+    for verb in ["DEL", "GC", "ADD"] {
+        killed_before_its_end(&plugin);
+        scene.pod.inside.sh("ip link show net1 up").unwrap();
+        temporary();
+        let config = if verb == "GC" { &gc } else { &plugin.config };
+        let output = plugin.call(verb, &config.to_string()).unwrap();
+        assert_eq!(output.code, Some(0), "{verb}: {output:#?}");
+        assert!(scene.pod.inside.sh("ip link show egr2a").is_err(), "{verb}");
+        if verb == "ADD" {
+            scene.outside_sees(OWN[0]);
+            plugin.del(None).unwrap();
+        }
+        scene.restored();
+    }
+    // Without the journal of a killed ADD, such a link belongs to another program.
+    temporary();
+    plugin.del(None).unwrap();
+    scene.pod.inside.sh("ip link show egr2a && ip link del egr2a").unwrap();
+    scene.restored();
+}
+
+#[test]
+fn an_add_that_cannot_write_its_journal_changes_nothing() {
+    let scene = Scene::new();
+    let plugin = plugin(&scene);
+    for at in [1, 2] {
+        let plugin = injected(&plugin, RENAME, "error=ENOSPC", at);
+        let refusal = plugin.refused().unwrap();
+        assert_eq!(refusal.error_code(), Some(5), "{refusal:#?}");
+        scene.restored();
+    }
+}
+
+#[test]
+fn a_flushed_ruleset_does_not_change_what_del_restores() {
+    let scene = strict_scene();
+    let attachments = [
+        plugin(&scene),
+        scene.attachment("net2", json!({"addresses": ["192.168.50.97/24", "2001:db8:50::97/64"]})),
+    ];
+    for order in [[0, 1], [1, 0]] {
+        for flushed in [0, 1] {
+            for plugin in &attachments {
+                plugin.add().unwrap();
+            }
+            for (at, which) in order.into_iter().enumerate() {
+                if at == flushed {
+                    scene.pod.inside.sh("nft flush ruleset").unwrap();
+                }
+                attachments[which].del(None).unwrap();
+            }
+            scene.restored();
+        }
+    }
+}
+
+#[test]
+fn without_its_journal_only_the_interface_with_a_table_of_its_name_is_deleted() {
+    // Lost, and unreadable.
+    for lose in [format!("rm -r {JOURNALS}"), format!("echo '{{' >{JOURNALS}/pod@net1.json")] {
+        let scene = Scene::new();
+        let plugin = plugin(&scene);
+        let (node, pod) = (&scene.env.node, &scene.pod.inside);
+        plugin.add().unwrap();
+        node.sh(&lose).unwrap();
+        // The runtime calls DEL after an ADD that failed.
+        let refusal = plugin.refused().unwrap();
+        assert!(refusal.words().contains("net1 already"), "{refusal:#?}");
+        plugin.del(None).unwrap();
+        let left = "ip -o link show net1 2>/dev/null; nft list tables; true";
+        assert_eq!(pod.sh(left).unwrap(), "", "{lose}");
+        let journals = format!("find {JOURNALS} -type f 2>/dev/null || true");
+        assert_eq!(node.sh(&journals).unwrap(), "", "{lose}");
+        // Routes are not restored. A new attachment works nevertheless.
+        assert_eq!(pod.sh("ip route show default; ip -6 route show default").unwrap(), "", "{lose}");
+        let result = plugin.add().unwrap();
+        for family in 0..2 {
+            scene.outside_sees(OWN[family]);
+        }
+        let check = plugin.check(&result).unwrap();
+        assert_eq!(check.code, Some(0), "{check:#?}");
+        plugin.del(Some(&result)).unwrap();
+        assert_eq!((pod.sh(left).unwrap(), node.sh(&journals).unwrap()), (String::new(), String::new()));
+    }
+}
+
+#[test]
+fn attachments_of_other_plugins_and_containers_stay() {
+    let scene = Scene::new();
+    let plugin = plugin(&scene);
+    let (node, pod) = (&scene.env.node, &scene.pod.inside);
+    // Another plugin's interface has the name.
+    let netns = &scene.pod.netns;
+    node.sh(&format!("ip link add net1 link {UPLINK} netns {netns} type macvlan mode bridge")).unwrap();
+    let refusal = plugin.refused().unwrap();
+    assert!(refusal.words().contains("net1 already"), "{refusal:#?}");
+    plugin.del(None).unwrap();
+    pod.sh("ip link show net1 && ip link del net1").unwrap();
+    scene.restored();
+    // Another container has an attachment with this name in this namespace.
+    let result = plugin.add().unwrap();
+    plugin.clone().env("CNI_CONTAINERID", "another").del(Some(&result)).unwrap();
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+/// After a downgrade, or an upgrade.
+#[test]
+fn del_works_with_the_journal_of_another_version() {
+    let scene = strict_scene();
+    let plugin = plugin(&scene);
+    let result = plugin.add().unwrap();
+    let file = format!("{JOURNALS}/pod@net1.json");
+    let mut journal: Value =
+        serde_json::from_str(&scene.env.node.sh(&format!("cat {file}")).unwrap()).unwrap();
+    fn extend(value: &mut Value) {
+        match value {
+            Value::Object(object) => {
+                object.values_mut().for_each(extend);
+                object.insert("ofALaterVersion".to_owned(), json!([1]));
+            }
+            Value::Array(values) => values.iter_mut().for_each(extend),
+            _ => {}
+        }
+    }
+    extend(&mut journal["netns"]);
+    journal["undo"]["defaults"].as_array_mut().unwrap().iter_mut().for_each(extend);
+    journal["undo"]["ofALaterVersion"] = json!(1);
+    journal["ofALaterVersion"] = json!(1);
+    journal["made"] = json!({"ofALaterVersion": 1});
+    scene.env.node.write(&file, "0600", &journal.to_string()).unwrap();
+    // CHECK does not know this version, and CHECK is not a reason to delete the pod.
+    let check = plugin.check(&result).unwrap().refusal().unwrap();
+    assert!(check.words().contains("pod@net1.json"), "{check:#?}");
+    plugin.del(Some(&result)).unwrap();
     scene.restored();
 }
 
