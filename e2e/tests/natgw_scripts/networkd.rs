@@ -74,7 +74,7 @@ impl<'a> Machine<'a> {
             .unwrap();
     }
 
-    /// What netplan has generated.
+    /// The files that netplan has generated.
     fn generated(&self) -> String {
         self.node.sh("tail -n +1 /run/systemd/network/*").unwrap()
     }
