@@ -7,6 +7,7 @@ use common::conditions::Status;
 use serde_json::{Value, json};
 
 use super::env::*;
+use crate::observe::snapshot::CloudVolume;
 use crate::plan::preview;
 
 const DELETE: &str = "delete the application credential cred";
@@ -64,6 +65,15 @@ fn the_credential_stays_after_a_run_that_is_not_clean_and_is_listed_if_the_clust
     failed.run.generation = Some(2);
     failed.finish();
     assert_eq!(end(&failed), (true, Phase::Succeeded, vec![]));
+    // Without any limit: a volume that is only reported.
+    let mut reported = cluster(json!({"discoverByClusterName": true}));
+    let lost = CloudVolume { name: "pvc-x".into(), cluster: Some("prod".into()), ..CloudVolume::default() };
+    reported.cloud.as_mut().unwrap().volumes.insert("lost".into(), lost);
+    reported.finish();
+    assert_eq!(
+        (end(&reported), reported.run.book.over),
+        ((false, Phase::Succeeded, vec![volume, credential]), false)
+    );
     // Nothing is left, but a limit was reached, and the cluster may still create something.
     let mut unreachable = cluster(json!({"orphanPolicy": "Delete"}));
     unreachable.until(Phase::Deleting);
