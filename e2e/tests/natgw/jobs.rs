@@ -296,7 +296,9 @@ async fn a_verification_that_finds_a_difference_moves_the_route_and_sets_the_gat
     let env = TestEnv::start().await.unwrap();
     let (natgw, first, second) = pair(&env, "").await;
     stop(&natgw).await;
-    first.hang("verify", true);
+    for gateway in [&first, &second] {
+        gateway.hang("verify", true);
+    }
     // A gateway is verified an interval after the end of its last Job, or at once if there is none.
     let (delete, all) = (DeleteParams::background(), ListParams::default());
     let _ = env.job_api().delete_collection(&delete, &all).await.unwrap();

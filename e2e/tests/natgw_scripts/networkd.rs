@@ -26,7 +26,7 @@ const CLIENT: &str = "network:
       routes: [{to: 10.0.0.1/32, scope: link}, {to: 10.0.0.0/16, via: 10.0.0.1}]
 ";
 
-/// A node whose network is kept by systemd-networkd.
+/// A node with systemd-networkd.
 struct Machine<'a> {
     node: &'a Node,
     networkd: Option<Process>,

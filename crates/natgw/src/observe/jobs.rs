@@ -1,6 +1,7 @@
 //! natgw's Jobs as a Snapshot has them.
 
-use common::k8s::{self, job::Outcome as Seen};
+use common::k8s;
+use common::k8s::job::{Condition, Outcome as Seen};
 use jiff::Timestamp;
 
 use super::snapshot::{Job, Outcome};
@@ -30,7 +31,6 @@ pub fn read(job: &k8s::Job) -> Option<(String, Job)> {
         })
     };
     let task = task();
-    let (outcome, ended) = outcome(job, task);
     let read = Job {
         name: metadata.name.clone()?,
         uid: metadata.uid.clone()?,
@@ -38,33 +38,28 @@ pub fn read(job: &k8s::Job) -> Option<(String, Job)> {
         generation: job.label(names::GENERATION_LABEL).unwrap_or_default().to_owned(),
         attempt: job.annotation(names::ATTEMPT_ANNOTATION).and_then(|text| text.parse().ok()).unwrap_or(1),
         terminating: metadata.deletion_timestamp.is_some(),
-        outcome,
-        ended,
+        outcome: outcome(job, task),
     };
     Some((node, read))
 }
 
-/// Its outcome, and when it ended.
-fn outcome(job: &k8s::Job, task: Option<Task>) -> (Outcome, Option<Timestamp>) {
-    let condition = |kind| job.status.conditions.iter().find(|condition| condition.kind == kind);
-    let time = |kind| {
-        let condition = condition(kind).and_then(|condition| condition.last_transition_time);
-        condition.unwrap_or(Timestamp::UNIX_EPOCH)
+fn outcome(job: &k8s::Job, task: Option<Task>) -> Outcome {
+    let condition = |kind| {
+        let mut conditions = job.status.conditions.iter();
+        conditions.find(|condition| condition.kind == kind).cloned().unwrap_or_default()
     };
+    let at = |condition: &Condition| condition.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH);
     match job.outcome() {
-        Seen::Open => (Outcome::Running, None),
-        Seen::Succeeded => (Outcome::Succeeded, Some(time("Complete"))),
+        Seen::Open => Outcome::Running,
+        Seen::Succeeded => Outcome::Succeeded { at: at(&condition("Complete")) },
         Seen::Failed => {
-            let at = time("Failed");
-            let reason = condition("Failed").map_or("", |condition| &condition.reason);
-            let outcome =
-                if task.is_some_and(|task| task.kind == Kind::Verify) && reason == POD_FAILURE_POLICY {
-                    Outcome::Differs
-                } else {
-                    let message = condition("Failed").map_or("", |condition| &condition.message);
-                    Outcome::Failed { at, message: format!("{message} ({reason})") }
-                };
-            (outcome, Some(at))
+            let failed = condition("Failed");
+            let at = at(&failed);
+            if task.is_some_and(|task| task.kind == Kind::Verify) && failed.reason == POD_FAILURE_POLICY {
+                Outcome::Differs { at }
+            } else {
+                Outcome::Failed { at, message: format!("{} ({})", failed.message, failed.reason) }
+            }
         }
     }
 }
@@ -108,10 +103,10 @@ mod tests {
                 "lastTransitionTime": at });
             job.status.conditions = vec![serde_json::from_value(condition).unwrap()];
             let read = read(&job).unwrap().1;
-            assert_eq!(read.outcome == Outcome::Differs, differs, "{kind} {reason}");
-            assert_eq!(read.ended, Some(at.parse().unwrap()));
+            assert_eq!(matches!(read.outcome, Outcome::Differs { .. }), differs, "{kind} {reason}");
+            assert_eq!(read.outcome.ended(), Some(at.parse().unwrap()));
         }
-        assert_eq!(read(&job(json!({}))).unwrap().1.ended, None);
+        assert_eq!(read(&job(json!({}))).unwrap().1.outcome.ended(), None);
     }
 
     #[test]

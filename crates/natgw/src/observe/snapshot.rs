@@ -97,6 +97,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// Whether a setup can run: with a kubelet that reports, and an address, without which a script could only guess the private interface.
+    #[must_use]
+    pub fn can_be_set_up(&self) -> bool {
+        self.ready != Ready::Unknown && self.private_ip().is_some()
+    }
+
     /// Address in the private network, if the Node's server has one.
     #[must_use]
     pub fn private_ip(&self) -> Option<Ipv4Addr> {
@@ -146,19 +152,23 @@ pub struct Job {
     pub terminating: bool,
     /// How it ended, if it did.
     pub outcome: Outcome,
-    /// When it ended; None while it runs.
-    pub ended: Option<Timestamp>,
 }
 
-/// How a Job ended, if it did.
+/// How and when a Job ended, if it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Pending or running.
     Running,
     /// Condition `Complete`.
-    Succeeded,
+    Succeeded {
+        /// When it was set.
+        at: Timestamp,
+    },
     /// Condition `Failed` of a [`Kind::Verify`](crate::task::Kind::Verify) Job: the Node differs from its setup.
-    Differs,
+    Differs {
+        /// When it was set.
+        at: Timestamp,
+    },
     /// Condition `Failed`.
     Failed {
         /// When the Job controller gave up.
@@ -166,6 +176,17 @@ pub enum Outcome {
         /// Its reason and message.
         message: String,
     },
+}
+
+impl Outcome {
+    /// When the Job ended.
+    #[must_use]
+    pub fn ended(&self) -> Option<Timestamp> {
+        match self {
+            Outcome::Running => None,
+            Outcome::Succeeded { at } | Outcome::Differs { at } | Outcome::Failed { at, .. } => Some(*at),
+        }
+    }
 }
 
 /// The private network.

@@ -100,7 +100,6 @@ fn standing(
         Server::Robot => return Standing::None,
     };
     let is_current = snapshot.network.default_route == Some(private_ip);
-    let differs = verification::differs(config, node, snapshot.jobs_of(&node.name));
     let claim = floating_ip::claim(snapshot, node, ip);
     if node.terminating {
         Standing::Eligible(Unfit::Terminating)
@@ -110,7 +109,7 @@ fn standing(
         Standing::Eligible(Unfit::Cordoned)
     } else if matches!(claim, Claim::Denied(_)) {
         Standing::Eligible(Unfit::FloatingIPNotAssigned)
-    } else if differs {
+    } else if verification::differs(config, node, snapshot.jobs_of(&node.name)) {
         Standing::Eligible(Unfit::Differs)
     } else if claim == Claim::Unknown && duplicates.contains_key(&ip) && !is_current {
         Standing::Eligible(Unfit::FloatingIPContested)

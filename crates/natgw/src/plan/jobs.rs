@@ -247,11 +247,11 @@ impl Run<'_> {
         match jobs.iter().max_by_key(|job| job.attempt) {
             None => self.create(generation, out),
             Some(job) => match &job.outcome {
-                Outcome::Succeeded => self.record(out),
+                Outcome::Succeeded { .. } => self.record(out),
                 // The task was started, replaced by another one that did not start, and is desired again.
                 _ if !self.has_records() => out.step(self.mark(), self.because.clone()),
                 // Only a verification has the second outcome, and none is ever pending.
-                Outcome::Running | Outcome::Differs => {}
+                Outcome::Running | Outcome::Differs { .. } => {}
                 Outcome::Failed { at, message } => self.failed(job, *at, message, out),
             },
         }

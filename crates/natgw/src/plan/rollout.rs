@@ -8,7 +8,7 @@ use super::eligibility::{Assessed, Standing, Unfit};
 use super::reason::Reason;
 use super::{Output, health, jobs, regarding, route, verification};
 use crate::config::Config;
-use crate::observe::snapshot::{Node, Ready, Snapshot};
+use crate::observe::snapshot::{Node, Snapshot};
 use crate::task::Role;
 
 /// The Node whose setup runs again now, gateways before clients. `traffic`: the addresses that have the traffic before and after
@@ -19,10 +19,9 @@ pub(super) fn next<'a>(
     snapshot: &'a Snapshot,
     traffic: [Option<Ipv4Addr>; 2],
 ) -> Option<(Role, &'a Node)> {
-    // Without a kubelet or an address, no setup can run: such a Node would stay pending, and block the others.
-    let is_usable = |node: &&Node| node.ready != Ready::Unknown && node.private_ip().is_some();
     let differs = |node: &Node| verification::differs(config, node, snapshot.jobs_of(&node.name));
-    let nodes = || snapshot.nodes.iter().filter(is_usable);
+    // Another one would stay pending, and block the others.
+    let nodes = || snapshot.nodes.iter().filter(|node| node.can_be_set_up());
     // It has the traffic and does not forward it, and no other gateway can: no setup that has failed elsewhere may delay its own.
     if let [Some(current), None] = traffic
         && let Some(node) = nodes().find(|node| node.private_ip() == Some(current) && differs(node))

@@ -13,7 +13,7 @@ use super::jobs::{self, generation};
 use super::reason::Reason;
 use super::{Output, regarding};
 use crate::config::Config;
-use crate::observe::snapshot::{Job, Node, Outcome, Ready, Snapshot};
+use crate::observe::snapshot::{Job, Node, Outcome, Snapshot};
 use crate::task::{Kind, Role, Task};
 
 /// The Job that has verified the present setup of the Node.
@@ -24,7 +24,7 @@ fn of<'a>(config: &Config, node: &Node, jobs: &'a [Job]) -> Option<&'a Job> {
 
 /// Whether the last verification has found that the Node differs from its present setup.
 pub(super) fn differs(config: &Config, node: &Node, jobs: &[Job]) -> bool {
-    of(config, node, jobs).is_some_and(|job| job.outcome == Outcome::Differs)
+    of(config, node, jobs).is_some_and(|job| matches!(job.outcome, Outcome::Differs { .. }))
 }
 
 /// Plans the next verification of a gateway that is set up for `ip`.
@@ -39,21 +39,20 @@ pub(super) fn plan(
     let jobs = snapshot.jobs_of(&node.name);
     match of(config, node, jobs).map(|job| &job.outcome) {
         // It stays until the setup runs.
-        Some(Outcome::Differs) => return out.problem(regarding(node), Reason::SetupDiffers),
+        Some(Outcome::Differs { .. }) => return out.problem(regarding(node), Reason::SetupDiffers),
         Some(Outcome::Failed { message, .. }) => {
             out.problem(regarding(node), Reason::VerificationFailed(message.clone()));
         }
         _ => {}
     }
-    // Without a kubelet or an address, no script can run. One that is to be set up by another script is verified after that.
+    // A Node that is to be set up by another script is verified after that.
     if !config.verification.enabled
-        || node.ready == Ready::Unknown
-        || node.private_ip().is_none()
+        || !node.can_be_set_up()
         || !jobs::has_present_setup(config, node, Role::Gateway)
     {
         return;
     }
-    let ended = jobs.iter().map(|job| job.ended.filter(|_| !job.terminating));
+    let ended = jobs.iter().map(|job| job.outcome.ended().filter(|_| !job.terminating));
     let Some(ended) = ended.collect::<Option<Vec<Timestamp>>>() else { return };
     let Some(last) = ended.into_iter().max() else {
         let task = Task { kind: Kind::Verify, ip };

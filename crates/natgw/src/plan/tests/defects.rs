@@ -48,7 +48,7 @@ fn defect_03_success_of_a_terminating_job_is_ignored() {
     let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
     env.reconcile();
     let job = &mut env.snapshot.jobs.get_mut("node-1").unwrap()[0];
-    job.outcome = Outcome::Succeeded;
+    job.outcome = Outcome::Succeeded { at: jiff::Timestamp::UNIX_EPOCH };
     job.terminating = true;
     assert_eq!(env.steps(), [""; 0]);
 }
@@ -57,7 +57,7 @@ fn defect_03_success_of_a_terminating_job_is_ignored() {
 fn defect_04_jobs_of_another_ip_are_deleted_whatever_their_state() {
     for outcome in [
         Outcome::Running,
-        Outcome::Succeeded,
+        Outcome::Succeeded { at: jiff::Timestamp::UNIX_EPOCH },
         Outcome::Failed { at: jiff::Timestamp::UNIX_EPOCH, message: String::new() },
     ] {
         let mut env = TestEnv::new(config()).node(1, Some(fip(1)));

@@ -221,18 +221,18 @@ impl TestEnv {
             for job in jobs.iter_mut().filter(|job| job.outcome == Outcome::Running) {
                 let Some(task) = job.task else { continue };
                 happened = true;
-                job.ended = Some(now);
                 let kernel = self.kernel.entry(name.clone()).or_default();
                 if task.kind == Kind::Verify && succeeds(task) {
                     let is_set_up = kernel.contains(&task.part());
-                    job.outcome = if is_set_up { Outcome::Succeeded } else { Outcome::Differs };
+                    job.outcome =
+                        if is_set_up { Outcome::Succeeded { at: now } } else { Outcome::Differs { at: now } };
                 } else if succeeds(task) {
                     if task.kind.is_setup() {
                         kernel.insert(task.part());
                     } else {
                         kernel.remove(&task.part());
                     }
-                    job.outcome = Outcome::Succeeded;
+                    job.outcome = Outcome::Succeeded { at: now };
                 } else {
                     // A script that failed may have done half of its work.
                     if task.kind.is_setup() {
@@ -270,7 +270,6 @@ impl TestEnv {
                     attempt: job.attempt,
                     terminating: false,
                     outcome: Outcome::Running,
-                    ended: None,
                 });
             }
             Action::DeleteJob { node, uid, .. } => {

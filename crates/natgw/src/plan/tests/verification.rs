@@ -11,7 +11,7 @@ use crate::task::Kind;
 
 const INTERVAL: SignedDuration = SignedDuration::from_mins(10);
 
-/// Gateways whose setups have just been finished, the route at node-1, with verification every ten minutes.
+/// Gateways that were just set up, the route at node-1, with verification every ten minutes.
 fn verified(gateways: u8) -> TestEnv {
     let config = config_with("verification: {enabled: true}");
     let mut env = (1..=gateways).fold(TestEnv::new(config), |env, n| env.node(n, Some(fip(n))));
@@ -120,8 +120,9 @@ fn the_route_leaves_a_flushed_primary_before_its_setup() {
 /// Reconciles until a verification has found a difference.
 fn verify_until_differs(env: &mut TestEnv) {
     env.now += INTERVAL;
-    let found =
-        |env: &TestEnv| env.snapshot.jobs.values().flatten().any(|job| job.outcome == Outcome::Differs);
+    let found = |env: &TestEnv| {
+        env.snapshot.jobs.values().flatten().any(|job| matches!(job.outcome, Outcome::Differs { .. }))
+    };
     while !found(env) {
         env.reconcile();
         env.end_jobs(&|_| true);

@@ -169,10 +169,10 @@ impl Flaw {
                     let bad = |outcome: &Outcome| match outcome {
                         Outcome::Running => self == Flaw::SkipsRunning,
                         Outcome::Failed { .. } => self == Flaw::Optimistic,
-                        Outcome::Succeeded | Outcome::Differs => false,
+                        Outcome::Succeeded { .. } | Outcome::Differs { .. } => false,
                     };
                     for job in jobs.iter_mut().filter(|job| bad(&job.outcome)) {
-                        job.outcome = Outcome::Succeeded;
+                        job.outcome = Outcome::Succeeded { at: *NOW };
                     }
                 }
                 _ => {}

@@ -140,10 +140,9 @@ fn job_view(index: u8, job: &Job) -> snapshot::Job {
         },
         attempt: job.attempt.into(),
         terminating: job.terminating,
-        ended: (job.end != End::Running).then_some(*NOW),
         outcome: match job.end {
             End::Running => Outcome::Running,
-            End::Succeeded => Outcome::Succeeded,
+            End::Succeeded => Outcome::Succeeded { at: *NOW },
             End::Failed => Outcome::Failed { at: *NOW, message: "BackoffLimitExceeded".into() },
         },
     }
