@@ -62,7 +62,8 @@ pub fn host(socket: &mut Socket) -> Result<Host, cni::Error> {
     })
 }
 
-/// Reads the pod in whose namespace `sockets` were opened. The calling thread must be in it. `attachments` are the recorded ones.
+/// Reads the pod in whose namespace `sockets` were opened. The calling thread must be in it. `attachments`:
+/// see [`Pod::attachments`].
 ///
 /// # Errors
 /// Code 100 with the kernel's words; code 11 when it changes faster than it can be read.

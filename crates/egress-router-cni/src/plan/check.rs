@@ -1,4 +1,4 @@
-//! Compares an attachment with its record. [`crate::nftables`] compares the firewall.
+//! Compares an attachment with its journal. [`crate::nftables`] compares the firewall.
 
 use std::collections::BTreeSet;
 
@@ -14,24 +14,24 @@ use super::{Desired, Family, route, sysctl};
 
 /// The differences, one sentence each.
 #[must_use]
-pub fn check(desired: &Desired, record: &Undo, pod: &Pod) -> Vec<String> {
+pub fn check(desired: &Desired, undo: &Undo, pod: &Pod) -> Vec<String> {
     let Some(link) = pod.links.iter().find(|link| link.name == desired.interface) else {
         return vec![format!("interface {} is missing", desired.interface)];
     };
     let mut differences = links(desired, link);
     differences.extend(addresses(desired, link, pod));
-    differences.extend(routes(desired, record, link, pod));
-    differences.extend(rules(desired, record, pod));
-    differences.extend(sysctls(desired, record, pod));
+    differences.extend(routes(desired, undo, link, pod));
+    differences.extend(rules(desired, undo, pod));
+    differences.extend(sysctls(desired, undo, pod));
     differences
 }
 
 /// The sysctls that ADD changed, and those that already had the required value.
-fn sysctls(desired: &Desired, record: &Undo, pod: &Pod) -> BTreeSet<String> {
-    let primary = |family: Family| record.primary.get(&family).map(|primary| primary.interface.clone());
+fn sysctls(desired: &Desired, undo: &Undo, pod: &Pod) -> BTreeSet<String> {
+    let primary = |family: Family| undo.primary.get(&family).map(|primary| primary.interface.clone());
     let needed = sysctl::lacking(pod, desired, primary);
     let needed = needed.iter().map(|(name, value)| (name, *value));
-    let changed = record.sysctls.iter().map(|changed| (&changed.name, changed.value.as_str()));
+    let changed = undo.sysctls.iter().map(|changed| (&changed.name, changed.value.as_str()));
     let differs = |(name, value): (&Vec<String>, &str)| {
         let found = pod.sysctls.get(name).filter(|found| *found != value)?;
         Some(format!("sysctl {} is {found}, not {value}", name.join(".")))
@@ -71,27 +71,26 @@ fn addresses(desired: &Desired, link: &Link, pod: &Pod) -> Vec<String> {
     missing.map(|net| format!("interface {}: address {net} is missing", desired.interface)).collect()
 }
 
-fn routes(desired: &Desired, record: &Undo, link: &Link, pod: &Pod) -> Vec<String> {
+fn routes(desired: &Desired, undo: &Undo, link: &Link, pod: &Pod) -> Vec<String> {
     let device = Device::Index(link.index);
-    let mut expected = route::egress(desired, record.slot, device);
+    let mut expected = route::egress(desired, undo.slot, device);
     expected.extend(desired.families().filter_map(|family| route::to_gateway(desired, family, device)));
-    expected.extend(record.routes.iter().filter_map(|saved| saved.route(pod)));
+    expected.extend(undo.routes.iter().filter_map(|saved| saved.route(pod)));
     let missing = expected.iter().filter(|route| !pod.routes.iter().any(|there| route::same(there, route)));
     let mut differences: Vec<String> =
         missing.map(|route| format!("route {} is missing", words(route, pod))).collect();
     let others = &pod.attachments;
     for family in desired.families() {
-        let primary_default = record.primary.get(&family).is_some_and(|primary| primary.default);
-        if primary_default && route::defaults(pod, names::primary_table(record.slot), family).next().is_none()
-        {
+        let primary_default = undo.primary.get(&family).is_some_and(|primary| primary.default);
+        if primary_default && route::defaults(pod, names::primary_table(undo.slot), family).next().is_none() {
             differences.push(format!(
                 "table {} has no default route {}",
-                names::primary_table(record.slot),
+                names::primary_table(undo.slot),
                 name(family)
             ));
         }
         let younger =
-            others.values().any(|other| other.order > record.order && other.families.contains(&family));
+            others.values().any(|other| other.order > undo.order && other.families.contains(&family));
         // Another plugin may have changed its gateway (Multus does). It must not have been removed, and no other default route may have
         // the same metric or a TOS, because the kernel could use that one.
         let (ours, theirs): (Vec<&Route>, Vec<&Route>) =
@@ -109,8 +108,8 @@ fn routes(desired: &Desired, record: &Undo, link: &Link, pod: &Pod) -> Vec<Strin
     differences
 }
 
-fn rules(desired: &Desired, record: &Undo, pod: &Pod) -> Vec<String> {
-    let expected = route::rules(desired, record.slot, |family| record.primary.contains_key(&family));
+fn rules(desired: &Desired, undo: &Undo, pod: &Pod) -> Vec<String> {
+    let expected = route::rules(desired, undo.slot, |family| undo.primary.contains_key(&family));
     let missing = expected.iter().filter(|rule| {
         !pod.rules.iter().any(|there| {
             (there.ipv6, there.priority, there.mark, there.from, there.table)

@@ -10,29 +10,29 @@ use crate::observe::Pod;
 use super::undo::{Changed, Undo};
 use super::{Family, Step, routing, sysctl};
 
-/// The steps that remove the attachment of `interface`, whose undo data is `record`: default route, other routes, rules, tables,
+/// The steps that remove the attachment of `interface`, by its undo data: default route, other routes, rules, tables,
 /// sysctls, the link, and last the firewall. This also works after an interrupted ADD or DEL: missing
 /// objects, and those that another program has changed, are skipped.
 #[must_use]
-pub fn del(pod: &Pod, interface: &str, record: &Undo) -> Vec<Step> {
+pub fn del(pod: &Pod, interface: &str, undo: &Undo) -> Vec<Step> {
     let mut others = pod.attachments.clone();
     others.remove(interface);
     let link = pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link));
     let mut steps = Vec::new();
-    for family in &record.families {
-        steps.extend(routing::defaults(pod, link, *family, record, &others));
+    for family in &undo.families {
+        steps.extend(routing::defaults(pod, link, *family, undo, &others));
     }
-    steps.extend(routing::added(pod, record, &others).into_iter().map(Step::DeleteRoute));
-    steps.extend(routing::rules(pod, record));
-    steps.extend(routing::tables(pod, link, record));
-    steps.extend(sysctls(pod, record, &others));
+    steps.extend(routing::added(pod, undo, &others).into_iter().map(Step::DeleteRoute));
+    steps.extend(routing::rules(pod, undo));
+    steps.extend(routing::tables(pod, link, undo));
+    steps.extend(sysctls(pod, undo, &others));
     // The link goes down and is deleted before its table: a link that is up always has its allow-list, wherever DEL stops.
     steps.extend(link.map(remove_link).unwrap_or_default());
     steps.push(delete_firewall(pod, interface));
     steps
 }
 
-/// The steps for an attachment without a record (the disk is lost). Its link is known by the name of its table, and by its kind. Routes are
+/// The steps for an attachment without a journal (the disk is lost). Its link is known by the name of its table, and by its kind. Routes are
 /// not restored.
 #[must_use]
 pub fn unrecorded(pod: &Pod, interface: &str) -> Vec<Step> {
@@ -46,7 +46,7 @@ pub fn unrecorded(pod: &Pod, interface: &str) -> Vec<Step> {
 }
 
 /// Links of a killed ADD with their temporary name ([`names::TEMPORARY_NAME`]), which are down. Only for a caller that holds the pod lock
-/// and has the record of an ADD that did not complete.
+/// and has the journal of an ADD that did not complete.
 pub fn temporary(pod: &Pod) -> impl Iterator<Item = &Link> {
     let number = |link: &Link| {
         let digits = link.name.strip_prefix(names::TEMPORARY_NAME).unwrap_or_default();
@@ -78,14 +78,14 @@ fn ours(link: &Link) -> bool {
 }
 
 /// In reverse order, because IPv6's `all` sets each device's value. A value that was changed since ADD is kept.
-fn sysctls(pod: &Pod, record: &Undo, others: &BTreeMap<String, Undo>) -> Vec<Step> {
+fn sysctls(pod: &Pod, undo: &Undo, others: &BTreeMap<String, Undo>) -> Vec<Step> {
     let needed = |changed: &Changed| {
-        others.values().flat_map(|record| &record.sysctls).any(|other| other.name == changed.name)
+        others.values().flat_map(|undo| &undo.sysctls).any(|other| other.name == changed.name)
     };
     let all = sysctl::conf(Family::V6, "all", "forwarding");
     let mut all_changes = false;
     let mut steps = Vec::new();
-    for changed in record.sysctls.iter().rev().filter(|changed| !needed(changed)) {
+    for changed in undo.sysctls.iter().rev().filter(|changed| !needed(changed)) {
         let Some(current) = pod.sysctls.get(&changed.name) else { continue };
         let restore = if changed.value == changed.original {
             all_changes || *current != changed.original

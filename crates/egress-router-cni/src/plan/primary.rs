@@ -33,7 +33,7 @@ pub fn find(
     others: &BTreeMap<String, Undo>,
     previous: Option<&Previous>,
 ) -> Option<Primary> {
-    // A table of its name shows an attachment whose record is lost.
+    // Without its journal, an attachment is known by the name of its table.
     let attached = |link: &Link| others.contains_key(&link.name) || pod.tables.contains(&link.name);
     let foreign = |link: &&Link| !link.loopback && !attached(link);
     let current = lowest_default(pod, family);

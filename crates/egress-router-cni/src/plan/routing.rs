@@ -30,7 +30,7 @@ const FIRST: u32 = 1;
 pub(super) struct Swap {
     pub(super) family: Family,
     pub(super) steps: Vec<Step>,
-    /// The default routes before any attachment, for the record.
+    /// The default routes before any attachment, for the undo data.
     pub(super) saved: Vec<Saved>,
 }
 
@@ -88,11 +88,9 @@ impl Swap {
 
         // Routes that other attachments removed, and those that this one removes.
         let mut saved: Vec<Saved> = Vec::new();
-        let youngest = others
-            .values()
-            .filter(|record| record.families.contains(&family))
-            .max_by_key(|record| record.order);
-        let recorded = youngest.into_iter().flat_map(|record| &record.defaults).cloned();
+        let youngest =
+            others.values().filter(|undo| undo.families.contains(&family)).max_by_key(|undo| undo.order);
+        let recorded = youngest.into_iter().flat_map(|undo| &undo.defaults).cloned();
         let taken = current
             .into_iter()
             .chain(further)
@@ -128,7 +126,7 @@ pub(super) fn recorded(pod: &Pod, kept: &[Route], others: &BTreeMap<String, Undo
     let recorded = |saved: &Saved| {
         others
             .values()
-            .flat_map(|record| &record.routes)
+            .flat_map(|undo| &undo.routes)
             .any(|other| route::same_entry(&other.route, &saved.route))
     };
     kept.iter().map(|route| Saved::of(route, pod)).filter(|saved| !there(saved) || recorded(saved)).collect()
@@ -139,15 +137,14 @@ pub(super) fn defaults(
     pod: &Pod,
     link: Option<&Link>,
     family: Family,
-    record: &Undo,
+    undo: &Undo,
     others: &BTreeMap<String, Undo>,
 ) -> Vec<Step> {
     let current = primary::lowest_default(pod, family);
     let held =
         current.filter(|route| link.is_some_and(|link| route.device == Some(Device::Index(link.index))));
     let there = |lost: &Route| pod.routes.iter().any(|there| route::same(there, lost));
-    let defaults =
-        || record.defaults.iter().filter(|saved| Family::of_net(&saved.route.destination) == family);
+    let defaults = || undo.defaults.iter().filter(|saved| Family::of_net(&saved.route.destination) == family);
     if let Some(successor) = successor(pod, family, others) {
         let mut steps = match (held, current) {
             (Some(before), _) => {
@@ -205,11 +202,10 @@ pub(super) fn defaults(
 
 /// The default route of the newest remaining attachment with this family.
 fn successor(pod: &Pod, family: Family, others: &BTreeMap<String, Undo>) -> Option<Route> {
-    let mut by_age: Vec<&Undo> = others.values().filter(|record| record.families.contains(&family)).collect();
-    by_age.sort_by_key(|record| std::cmp::Reverse(record.order));
-    let mut found = by_age
-        .iter()
-        .filter_map(|record| route::defaults(pod, names::egress_table(record.slot), family).next());
+    let mut by_age: Vec<&Undo> = others.values().filter(|undo| undo.families.contains(&family)).collect();
+    by_age.sort_by_key(|undo| std::cmp::Reverse(undo.order));
+    let mut found =
+        by_age.iter().filter_map(|undo| route::defaults(pod, names::egress_table(undo.slot), family).next());
     found.next().map(|route| Route { table: route::MAIN, ..route.clone() })
 }
 
@@ -217,12 +213,12 @@ fn at(route: Route, before: &Route) -> Route {
     Route { metric: before.metric, tos: before.tos, ..route }
 }
 
-/// The routes of the record that no other attachment needs.
-pub(super) fn added(pod: &Pod, record: &Undo, others: &BTreeMap<String, Undo>) -> Vec<Route> {
+/// The routes of the undo data that no other attachment needs.
+pub(super) fn added(pod: &Pod, undo: &Undo, others: &BTreeMap<String, Undo>) -> Vec<Route> {
     let needed = |saved: &Saved| {
         others
             .values()
-            .flat_map(|record| &record.routes)
+            .flat_map(|undo| &undo.routes)
             .any(|other| route::same_entry(&other.route, &saved.route))
     };
     let found = |saved: &Saved| {
@@ -231,18 +227,18 @@ pub(super) fn added(pod: &Pod, record: &Undo, others: &BTreeMap<String, Undo>) -
             pod.routes.iter().filter(|there| route::same(there, &route) && there.protocol == names::PROTOCOL);
         there.next().cloned()
     };
-    record.routes.iter().filter(|saved| !needed(saved)).filter_map(found).collect()
+    undo.routes.iter().filter(|saved| !needed(saved)).filter_map(found).collect()
 }
 
 /// The rules of both tables.
-pub(super) fn rules(pod: &Pod, record: &Undo) -> Vec<Step> {
-    let tables = [names::primary_table(record.slot), names::egress_table(record.slot)];
+pub(super) fn rules(pod: &Pod, undo: &Undo) -> Vec<Step> {
+    let tables = [names::primary_table(undo.slot), names::egress_table(undo.slot)];
     pod.rules.iter().filter(|rule| tables.contains(&rule.table)).cloned().map(Step::DeleteRule).collect()
 }
 
 /// The routes of both tables.
-pub(super) fn tables(pod: &Pod, link: Option<&Link>, record: &Undo) -> Vec<Step> {
-    let tables = [names::primary_table(record.slot), names::egress_table(record.slot)];
+pub(super) fn tables(pod: &Pod, link: Option<&Link>, undo: &Undo) -> Vec<Step> {
+    let tables = [names::primary_table(undo.slot), names::egress_table(undo.slot)];
     // Routes through the link go away with it.
     let stays = |route: &&Route| link.is_none_or(|link| route.device != Some(Device::Index(link.index)));
     pod.routes

@@ -14,7 +14,7 @@ use crate::config::ip::Ip;
 use crate::names;
 use crate::observe::Pod;
 use crate::plan::{self, Desired, Plan, Previous};
-use crate::record::{Attachment, ElasticIp, Folder, Made, attachment, elastic_ip};
+use crate::record::{Attachment, ElasticIp, Folder, Made, elastic_ip};
 
 use super::ipvlan_mode::{self, Reservation};
 use super::namespaces::Namespaces;
@@ -120,17 +120,16 @@ impl<'a> AddCall<'a> {
     /// The pod, after the leftovers of an interrupted ADD of this interface are removed.
     fn remove_leftovers(&mut self, pod: Pod) -> Result<Pod, Error> {
         let there = pod.links.iter().any(|link| link.name == self.interface);
-        let journal =
-            self.namespaces.journals().into_iter().find(|journal| journal.interface == self.interface);
+        let journal = self.namespaces.journals.iter().find(|journal| journal.interface == self.interface);
         let interrupted = |journal: &Attachment| {
             journal.made.is_none() && journal.identity.ifname == self.context.call.ifname
         };
         // Reported before the first request to EC2: a rollback would release the Elastic IP of the existing attachment.
-        if there && !journal.as_ref().is_some_and(interrupted) {
+        if there && !journal.is_some_and(interrupted) {
             let message = format!("the pod has an interface {} already", self.interface);
             return Err(Error::new(Code::InvalidConfig, message));
         }
-        let steps = del::steps(&self.namespaces, &pod, &self.interface, journal.as_ref());
+        let steps = del::steps(&self.namespaces, &pod, &self.interface, journal);
         if steps.is_empty() {
             return Ok(pod);
         }
@@ -139,13 +138,13 @@ impl<'a> AddCall<'a> {
             .verbose(format_args!("{}: removing the leftovers of an interrupted call", self.interface));
         apply::run_all(&steps, &mut Linux::new(&mut self.namespaces.sockets))?;
         self.forget()?;
+        self.namespaces.journals.retain(|journal| journal.interface != self.interface);
         self.namespaces.pod()
     }
 
     /// Removes the journal.
     fn forget(&self) -> Result<(), Error> {
-        let folder = attachment::folder(&self.context.settings.run_directory);
-        folder.remove(&self.context.call.container_id, &self.interface)
+        self.namespaces.folder.remove(&self.context.call.container_id, &self.interface)
     }
 
     /// For aws-elastic-ip: the device of a network interface of the instance. It is validated before the Elastic IP is moved from another
@@ -271,13 +270,12 @@ impl<'a> AddCall<'a> {
 
     /// The journal is written first and completed last. It is removed if nothing is left of a failed call.
     fn make(&mut self, desired: &Desired, plan: &Plan) -> Result<Link, Error> {
-        let folder = attachment::folder(&self.context.settings.run_directory);
         let journal = Attachment::new(desired, self.namespaces.netns.clone(), plan.undo.clone());
+        let Namespaces { namespace, host, sockets, folder, .. } = &mut self.namespaces;
         folder.write(&journal)?;
-        let Namespaces { namespace, host, sockets, .. } = &mut self.namespaces;
         let mut kernel = Linux::new(sockets).making_links(host, namespace);
         let made = apply::run(&plan.steps, &mut kernel).and_then(|()| {
-            complete(journal, desired, &folder, &mut kernel).map_err(|error| {
+            complete(journal, desired, folder, &mut kernel).map_err(|error| {
                 let left = apply::rollback(&plan.steps, &mut kernel).err();
                 Failure { error, left: left.into_iter().collect() }
             })
@@ -318,7 +316,7 @@ impl<'a> AddCall<'a> {
     }
 }
 
-/// Writes the journal of an attachment whose steps are done.
+/// Completes the journal, after the last step.
 fn complete(
     mut journal: Attachment<Made>,
     desired: &Desired,

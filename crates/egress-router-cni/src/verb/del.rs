@@ -92,23 +92,21 @@ fn in_pod(context: &Context<'_>, identity: &Identity) -> Result<(), Error> {
 /// There is usually one attachment, with any name in the pod. DEL needs no `prevResult` to find a chained one.
 fn end(context: &Context<'_>, identity: &Identity, namespaces: &mut Namespaces) -> Result<(), Error> {
     let mut errors = Vec::new();
-    let mut journals = namespaces.journals();
+    let mut journals = namespaces.journals.clone();
     journals.retain(|journal| journal.identity.ifname == identity.ifname);
     let mut left: Vec<_> = journals.iter().map(|journal| (journal.interface(), Some(journal))).collect();
     if left.is_empty() {
         left.push((&identity.ifname, None));
     }
-    let mut ended = Vec::new();
     for (interface, journal) in left {
-        let mut pod = namespaces.pod()?;
-        // Their journals exist until the end of the call.
-        pod.attachments.retain(|name, _| !ended.contains(name));
+        let pod = namespaces.pod()?;
         let steps = steps(namespaces, &pod, interface, journal);
         if !steps.is_empty() {
             context.log.verbose(format_args!("{interface}: deleting it in {} steps", steps.len()));
             errors.extend(apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets)).err());
         }
-        ended.push(interface.to_owned());
+        // Its file exists until the end of the call.
+        namespaces.journals.retain(|journal| journal.interface != interface);
     }
     Error::first(errors)
 }

@@ -101,11 +101,10 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
     recorded
 }
 
-/// Another call may have ended meanwhile, so the journal is read again under the pod's lock.
+/// Another call may have ended meanwhile: the journal is the one that was read under the pod's lock.
 fn end(namespaces: &mut Namespaces, interface: &str) -> Result<(), Error> {
     let pod = namespaces.pod()?;
-    let journals = namespaces.journals();
-    let journal = journals.iter().find(|journal| journal.interface == interface);
+    let journal = namespaces.journals.iter().find(|journal| journal.interface == interface);
     let steps = del::steps(namespaces, &pod, interface, journal);
     apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets))
 }

@@ -31,8 +31,11 @@ pub struct Namespaces {
     /// Sockets of the pod.
     pub sockets: Sockets,
     lock: Option<Lock>,
-    folder: Folder,
-    container_id: String,
+    /// The folder of the node's journals.
+    pub folder: Folder,
+    /// The journals of the container's attachments in this namespace, as they were when the pod lock was acquired. An unreadable one is as
+    /// a lost one.
+    pub journals: Vec<Attachment>,
 }
 
 /// The node, which is the calling thread's namespace.
@@ -114,6 +117,10 @@ impl Namespaces {
             failed(Code::InvalidNamespace, &format!("cannot read {}", path.display()), &error)
         })?;
         let lock = Lock::of_pod(&context.settings.run_directory, identity, Instant::now() + LOCK_TIMEOUT)?;
+        let folder = attachment::folder(&context.settings.run_directory);
+        let (mut journals, _) = folder.of_container::<Attachment>(container_id);
+        // Paths are reused.
+        journals.retain(|journal| journal.netns.identity == identity);
         namespace.enter().map_err(|error| {
             let message = format!("{} cannot be entered as a network namespace", path.display());
             let is_none = error.raw_os_error() == Some(libc::EINVAL);
@@ -126,24 +133,13 @@ impl Namespaces {
             let _ = node.enter();
         }
         let netns = PodNetns { path: path.to_owned(), identity };
-        let folder = attachment::folder(&context.settings.run_directory);
-        let container_id = container_id.to_owned();
-        Ok(Self { node, namespace, netns, host, sockets: sockets?, lock, folder, container_id })
+        Ok(Self { node, namespace, netns, host, sockets: sockets?, lock, folder, journals })
     }
 
     /// Whether the pod lock is held.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.lock.is_some()
-    }
-
-    /// The journals of the container's attachments in this namespace. An unreadable one is as a lost one.
-    #[must_use]
-    pub fn journals(&self) -> Vec<Attachment> {
-        let (mut journals, _) = self.folder.of_container::<Attachment>(&self.container_id);
-        // Paths are reused.
-        journals.retain(|journal| journal.netns.identity == self.netns.identity);
-        journals
     }
 
     /// Whether an attachment of any container is recorded with this interface in this namespace.
@@ -156,13 +152,14 @@ impl Namespaces {
         journals.iter().any(is)
     }
 
-    /// Reads the pod's state, and the journals of its attachments.
+    /// Reads the pod's state. Its attachments are those of the journals.
     ///
     /// # Errors
     /// Code 100, or 11 if it keeps changing.
     pub fn pod(&mut self) -> Result<Pod, Error> {
-        let recorded = self.journals().into_iter().map(|journal| (journal.interface, journal.undo)).collect();
-        observe::pod(&mut self.sockets, recorded)
+        let attachments =
+            self.journals.iter().map(|journal| (journal.interface.clone(), journal.undo.clone())).collect();
+        observe::pod(&mut self.sockets, attachments)
     }
 
     /// Runs `work`, which needs the node's network, in the node's network namespace.
