@@ -67,8 +67,8 @@ impl Service {
             Service::LoadBalancer if ends("/lbaas") => Some(url.to_owned()),
             Service::LoadBalancer if ends("/v2.0") || ends("/v2") => Some(format!("{url}/lbaas")),
             Service::LoadBalancer => Some(format!("{url}/v2.0/lbaas")),
-            Service::Identity if ends("/v3") => Some(url.to_owned()),
-            Service::Identity => Some(format!("{url}/v3")),
+            // Its URL is the one of the login.
+            Service::Identity => Some(url.to_owned()),
         }
     }
 }

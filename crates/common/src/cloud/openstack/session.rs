@@ -29,6 +29,7 @@ const LOGIN: Duration = Duration::from_secs(60);
 const EARLY: Duration = Duration::from_secs(10);
 /// Time between two attempts of an early renewal, at least.
 const PAUSE: Duration = Duration::from_secs(10);
+
 /// The data that every exchange needs, and the shared login.
 pub(super) struct Shared {
     pub wire: Wire,
