@@ -20,6 +20,7 @@ mod configuration;
 mod crowd;
 mod families;
 mod hostile;
+mod journal;
 mod lab;
 mod libcni;
 mod multus;

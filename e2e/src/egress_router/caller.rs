@@ -130,6 +130,16 @@ impl Plugin {
         Ok(())
     }
 
+    /// CHECK that must succeed, with the cached result of ADD.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn check_succeeds(&self, result: &Value) -> Result<()> {
+        let output = self.check(result)?;
+        ensure!(output.code == Some(0), "CHECK: {output:#?}");
+        Ok(())
+    }
+
     /// CHECK, with any result.
     ///
     /// # Errors

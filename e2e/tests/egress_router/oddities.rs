@@ -98,8 +98,7 @@ fn a_macvlan_may_be_the_master() {
     let plugin = scene.env.plugin(&scene.pod, "net1", on("mv0", ip)).unwrap();
     let result = plugin.add().unwrap();
     scene.outside_sees(OWN[0]);
-    let check = plugin.check(&result).unwrap();
-    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.check_succeeds(&result).unwrap();
     plugin.del(Some(&result)).unwrap();
     scene.restored();
 }
@@ -179,8 +178,7 @@ fn a_repeated_router_advertisement_does_not_bypass_the_attachment() {
     assert!(default().lines().count() == 1 && default().contains("dev net1"), "{}", default());
     scene.outside_sees(OWN[1]);
     scene.cluster_is_reached(1..2);
-    let check = plugin.check(&result).unwrap();
-    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.check_succeeds(&result).unwrap();
     plugin.del(Some(&result)).unwrap();
     scene.outside_sees(NODE[1]);
     scene.restored();
@@ -197,8 +195,7 @@ fn a_first_router_advertisement_after_add_does_not_bypass_the_attachment() {
     let defaults = scene.pod.inside.sh("ip -6 route show default").unwrap();
     assert!(defaults.contains("dev eth0 proto ra"), "{defaults}");
     scene.outside_sees(OWN[1]);
-    let check = plugin.check(&result).unwrap();
-    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.check_succeeds(&result).unwrap();
     plugin.del(Some(&result)).unwrap();
     scene.outside_sees(NODE[1]);
 }
@@ -215,8 +212,7 @@ fn a_cluster_network_may_equal_the_attachments_network() {
         scene.pod.inside.wait_seen_as(OWN[family], GATEWAY[family], PORT).unwrap();
     }
     scene.cluster_is_reached(0..2);
-    let check = plugin.check(&result).unwrap();
-    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.check_succeeds(&result).unwrap();
     plugin.del(Some(&result)).unwrap();
     scene.restored();
 }
@@ -240,8 +236,7 @@ fn a_default_route_for_a_tos_does_not_bypass_the_attachment_and_is_restored() {
         scene.outside_sees(OWN[0]);
         seen_with_it_as(OWN[0]);
         scene.cluster_is_reached(0..1);
-        let check = plugin.check(&result).unwrap();
-        assert_eq!(check.code, Some(0), "{check:#?}");
+        plugin.check_succeeds(&result).unwrap();
         plugin.del(Some(&result)).unwrap();
         seen_with_it_as(NODE[0]);
         scene.restored();
@@ -262,8 +257,7 @@ fn it_works_after_a_plugin_that_does_not_report_the_pods_interface() {
     assert_eq!(result["interfaces"][1]["name"], "egress0", "{result}");
     scene.outside_sees(OWN[0]);
     scene.cluster_is_reached(0..1);
-    let check = plugin.check(&result).unwrap();
-    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.check_succeeds(&result).unwrap();
     // DEL does not need the interface's name.
     let mut renamed = plugin.config.clone();
     renamed["interfaceArgs"] = json!({"name": "wan0"});
@@ -323,8 +317,7 @@ fn check_reports_a_change_of_a_sysctl_that_add_did_not_change() {
     let plugin =
         scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}));
     let result = plugin.add().unwrap();
-    let check = plugin.check(&result).unwrap();
-    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.check_succeeds(&result).unwrap();
     scene.pod.inside.sh("echo 0 >/proc/sys/net/ipv4/conf/eth0/forwarding").unwrap();
     let check = plugin.check(&result).unwrap().refusal().unwrap();
     assert!(check.words().contains("net.ipv4.conf.eth0.forwarding is 0, not 1"), "{check:#?}");
