@@ -57,6 +57,26 @@ fn concurrent_adds_of_three_attachments_of_one_pod_succeed() {
     scene.restored();
 }
 
+/// A DEL of two that ends later would find the other's journal, and keep the default route and the sysctls for it.
+#[test]
+fn a_del_waits_until_the_journal_of_the_one_before_is_removed() {
+    let scene = Scene::new();
+    let [first, second] = [91, 92].map(|host| {
+        let addresses = json!([format!("192.168.50.{host}/24"), format!("2001:db8:50::{host}/64")]);
+        scene.attachment(&format!("net{host}"), json!({ "addresses": addresses }))
+    });
+    let results = [&first, &second].map(|plugin| plugin.add().unwrap());
+    let late = undo::injected(&first, "?unlink,unlinkat", "delay_enter=2000000", 1);
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| late.del(Some(&results[0])).unwrap());
+        let is_deleted = || Ok(!scene.pod.inside.sh("nft list tables")?.contains("net91"));
+        e2e::netns::wait_until("the table of net91 is deleted", is_deleted).unwrap();
+        second.del(Some(&results[1])).unwrap();
+        call.join().unwrap();
+    });
+    scene.restored();
+}
+
 fn at_once<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| act(item))).collect();

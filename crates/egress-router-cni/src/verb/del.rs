@@ -23,28 +23,23 @@ use super::namespaces::{self, Namespaces};
 pub fn del(context: &Context<'_>) -> Result<(), Error> {
     sys::stay_on_processor();
     let identity = context.identity();
-    let mut errors = Vec::new();
-    match in_pod(context, &identity) {
-        Ok(()) => {}
+    let ended = match in_pod(context, &identity) {
         // The runtime has unmounted it but not yet removed the file, or its path belongs to another process, of the node: the pod no
         // longer exists.
         Err(error) if error.code == Code::InvalidNamespace => {
             context.log.verbose(format_args!("{error}: nothing to delete there"));
+            forget(context, &identity)
         }
         // The first step of ADD is a table, so without nf_tables it has changed nothing.
         Err(error) if !nftables::known() => {
             context
                 .log
                 .verbose(format_args!("{error}: this kernel has no nf_tables, so ADD has created nothing"));
+            forget(context, &identity)
         }
-        Err(error) => errors.push(error),
-    }
-    let ended = errors.is_empty();
-    errors.extend(release_all(context.settings, &identity));
-    if ended {
-        errors.extend(forget(context, &identity));
-    }
-    Error::first(errors)
+        ended => ended,
+    };
+    Error::first(ended.err().into_iter().chain(release_all(context.settings, &identity)))
 }
 
 /// Releases the Elastic IPs of a container's interface, and removes their records. An unreadable one is an error.
@@ -63,7 +58,7 @@ fn release_all(settings: &Settings, identity: &Identity) -> Vec<Error> {
 
 /// Removes the journals of a container's interface, of any name in the pod, and the reserved modes. An unreadable journal does not block the
 /// deletion of the pod.
-fn forget(context: &Context<'_>, identity: &Identity) -> Vec<Error> {
+fn forget(context: &Context<'_>, identity: &Identity) -> Result<(), Error> {
     let run_directory = &context.settings.run_directory;
     let folder = attachment::folder(run_directory);
     let (mut journals, unreadable) = folder.of_container::<Attachment>(&identity.container_id);
@@ -77,15 +72,16 @@ fn forget(context: &Context<'_>, identity: &Identity) -> Vec<Error> {
         errors.extend(folder.remove(&identity.container_id, interface).err());
         errors.extend(ipvlan_mode::release(run_directory, &identity.container_id, interface).err());
     }
-    errors
+    Error::first(errors)
 }
 
-/// Removes it in the pod, if the pod exists.
+/// Removes it in the pod, if the pod exists, and its journal.
 fn in_pod(context: &Context<'_>, identity: &Identity) -> Result<(), Error> {
-    let Some((node, namespace)) = namespaces::find(context.call)? else { return Ok(()) };
+    let Some((node, namespace)) = namespaces::find(context.call)? else { return forget(context, identity) };
     let path = context.call.netns.clone().unwrap_or_default();
     let mut namespaces = Namespaces::open(context, node, namespace, &path, &identity.container_id)?;
-    let ended = end(context, identity, &mut namespaces);
+    // The next call in the pod must not find the journal: it would keep what only this attachment needed.
+    let ended = end(context, identity, &mut namespaces).and_then(|()| forget(context, identity));
     Error::first([ended, namespaces.leave()].into_iter().filter_map(Result::err))
 }
 
@@ -105,7 +101,7 @@ fn end(context: &Context<'_>, identity: &Identity, namespaces: &mut Namespaces) 
             context.log.verbose(format_args!("{interface}: deleting it in {} steps", steps.len()));
             errors.extend(apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets)).err());
         }
-        // Its file exists until the end of the call.
+        // Its file exists until the last step.
         namespaces.journals.retain(|journal| journal.interface != interface);
     }
     Error::first(errors)

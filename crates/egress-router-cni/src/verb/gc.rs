@@ -37,24 +37,25 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
         context
             .log
             .verbose(format_args!("{container_id} {interface}: not in valid-attachments, deleting it"));
+        let forget = || {
+            attachments.remove(&container_id, &interface)?;
+            ipvlan_mode::release(&context.settings.run_directory, &container_id, &interface)
+        };
         let ended = match record.netns.open() {
             Ok(Some(namespace)) => {
                 let opened = Node::here().and_then(|node| {
                     Namespaces::open(context, node, namespace, &record.netns.path, &container_id)
                 });
                 opened.and_then(|mut namespaces| {
-                    let ended = end(&mut namespaces, &interface);
+                    // Under the pod's lock, as in DEL.
+                    let ended = end(&mut namespaces, &interface).and_then(|()| forget());
                     ended.and(namespaces.leave())
                 })
             }
-            Ok(None) => Ok(()),
+            Ok(None) => forget(),
             Err(error) => Err(error),
         };
-        let run_directory = &context.settings.run_directory;
-        let forgotten = ended
-            .and_then(|()| attachments.remove(&container_id, &interface))
-            .and_then(|()| ipvlan_mode::release(run_directory, &container_id, &interface));
-        errors.extend(forgotten.err());
+        errors.extend(ended.err());
         if record.elastic_ip {
             let given_back = del::release(context.settings, &elastic_ips, &container_id, &interface);
             errors.extend(given_back.err());
