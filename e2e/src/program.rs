@@ -103,8 +103,8 @@ impl Launch {
     /// The file is missing, or `setpriv` (util-linux) is.
     pub fn start(&self) -> Result<Program> {
         ensure!(self.path.is_file(), "{} is not there: {}", self.name, self.path.display());
-        // setpriv sets the parent-death signal, because Rust has no safe function for it.
-        let mut command = Command::new("setpriv");
+        // setpriv sets the parent-death signal, because Rust has no safe function for it. It has a path for the reason of netns::NSENTER.
+        let mut command = Command::new("/usr/bin/setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path).args(&self.args);
         command.env_clear();
         command.envs(INHERITED.iter().filter_map(|key| Some((key, std::env::var_os(key)?)))).envs(&self.env);

@@ -148,8 +148,8 @@ async fn stopped_at_each_write_a_run_ends_like_the_undisturbed_one() {
 }
 
 /// `make test` takes one stop, and one fault, in so many.
-const SLICES_OF_STOPS: u64 = 3;
-const SLICES_OF_FAULTS: u64 = 97;
+const SLICES_OF_STOPS: u64 = 6;
+const SLICES_OF_FAULTS: u64 = 194;
 
 const OF_READS: [Harm; 3] = [Harm::Refused, Harm::Rejected(500), Harm::TooMany];
 const OF_WRITES: [Harm; 5] =

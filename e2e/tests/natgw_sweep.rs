@@ -37,9 +37,9 @@ use env::SweepEnv;
 use observed::End;
 use scenario::Scenario;
 
-/// The default tier runs one of so many slices of the stops, and of the faults: about 50 runs in a minute on two cores.
-const SLICES_OF_STOPS: u64 = 3;
-const SLICES_OF_FAULTS: u64 = 96;
+/// The default tier runs one of so many slices of the stops, and of the faults: about 25 runs in half a minute on two cores.
+const SLICES_OF_STOPS: u64 = 6;
+const SLICES_OF_FAULTS: u64 = 192;
 
 /// One run of a scenario.
 #[derive(Clone, Copy)]

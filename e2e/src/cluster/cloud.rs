@@ -135,7 +135,7 @@ impl Follower {
 /// Lines for `ip -batch` in the network of a machine.
 async fn ip_batch(machine: &Machine, lines: &str) -> Result<()> {
     let network = format!("--net=/proc/{}/ns/net", machine.pid()?);
-    let mut command = Command::new("nsenter");
+    let mut command = Command::new(crate::netns::NSENTER);
     command.args([&network, "ip", "-batch", "-"]).env("PATH", crate::netns::PATH);
     command.stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().context("nsenter")?;

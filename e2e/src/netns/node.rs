@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, ensure};
 
-use super::{Holder, PATH, wait_until};
+use super::{Holder, NSENTER, PATH, UNSHARE, wait_until};
 
 /// Timeout of a command in seconds, far longer than the longest (a script that waits for a lock).
 const TIMEOUT: &str = "60";
@@ -83,9 +83,9 @@ impl Output {
 impl Node {
     pub(super) fn start(name: &str, owner: Option<Arc<Holder>>) -> anyhow::Result<Self> {
         let mut command = match &owner {
-            None => Command::new("unshare"),
+            None => Command::new(UNSHARE),
             Some(owner) => {
-                let mut command = Command::new("nsenter");
+                let mut command = Command::new(NSENTER);
                 command.args([
                     "--preserve-credentials",
                     "--user",
@@ -276,7 +276,7 @@ impl Node {
 
     /// Enters the node's network, and more of its namespaces.
     fn enter(&self, more: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
+        let mut command = Command::new(NSENTER);
         command.env("PATH", PATH).args(["--target", &self.holder.pid.to_string(), "--net"]);
         if self.owner.is_some() {
             command.args(["--preserve-credentials", "--user"]);

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::environment::{TestEnv, create, delete, labels, patch, wait, wait_gone};
 
 /// `make test` injects one of this many faults.
-const SLICES: u64 = 40;
+const SLICES: u64 = 80;
 /// Most of a run is waiting.
 const AT_ONCE: usize = 4;
 
