@@ -3,7 +3,8 @@
 # last line. Fails if one of them failed.
 #
 #   build               compiles all that the tests are and start, and runs nothing
-#   crates              the tests of the crates and of what e2e is made of; documentation tests
+#   crates              the tests of the crates and of what e2e is made of; documentation tests. They run at the same time as the other
+#                       steps, because many of them use one processor, and their output is printed at the end
 #   integration         e2e/tests/main.rs without its ignored tests, with a slice of each sweep
 #   full                e2e/tests/main.rs with its ignored tests and whole sweeps, and what the crates' tests ignore
 #   oldest-kubernetes   `integration` on Kubernetes 1.33
@@ -16,10 +17,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-(($#)) || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 1; }
+(($#)) || { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=()
+mkdir "$work/results"
+touch "$work/failed"
 
 # One selection of packages for every step: cargo compiles the dependencies again for another set of features.
 workspace=(--locked --workspace --exclude demo --exclude bench)
@@ -33,22 +35,24 @@ step() { # NAME COMMAND...
   local name=$1 status=0
   shift
   echo "==== $name: $*"
-  "$@" 2>&1 | tee "$work/$name" || status=$?
-  ((!status)) || failed+=("$name (exit $status)")
+  "$@" 2>&1 | tee "$work/results/$name" || status=$?
+  ((!status)) || echo "$name (exit $status)" >>"$work/failed"
   # What prints no result of tests is one test.
-  if ! grep -q '^test result:' "$work/$name"; then
-    if ((status)); then echo "test result: 0 passed; 1 failed"; else echo "test result: 1 passed; 0 failed"; fi >>"$work/$name"
+  if ! grep -q '^test result:' "$work/results/$name"; then
+    if ((status)); then echo "test result: 0 passed; 1 failed"; else echo "test result: 1 passed; 0 failed"; fi >>"$work/results/$name"
   fi
+}
+
+crates() {
+  # More than there are processors: those of the plugin wait for the kernel most of the time.
+  step crates cargo test "${workspace[@]}" "${own[@]}" --no-fail-fast -- --test-threads=8
+  step documentation cargo test "${workspace[@]}" --doc --no-fail-fast
 }
 
 for name in "$@"; do
   case $name in
     build) cargo build "${workspace[@]}" --lib --bins --examples --tests ;;
-    crates)
-      # More than there are processors: those of the plugin wait for the kernel most of the time.
-      step crates cargo test "${workspace[@]}" "${own[@]}" --no-fail-fast -- --test-threads=8
-      step documentation cargo test "${workspace[@]}" --doc --no-fail-fast
-      ;;
+    crates) if (($# == 1)); then crates; else crates &>"$work/crates" & fi ;;
     integration) step integration "${integration[@]}" --test-threads="${THREADS:-24}" ;;
     full)
       export SWEEP=all OPENSTACK=all
@@ -63,13 +67,15 @@ for name in "$@"; do
   esac
 done
 
+wait
+[[ ! -f $work/crates ]] || cat "$work/crates"
 shopt -s nullglob
-results=("$work"/*)
+results=("$work"/results/*)
 ((${#results[@]})) || exit 0
 echo
-((!${#failed[@]})) || printf 'failed: %s\n' "${failed[@]}"
+sed 's/^/failed: /' "$work/failed"
 # A program that was killed printed no result: its step counts as one failure.
-awk -v steps="${#failed[@]}" '
+awk -v steps="$(wc -l <"$work/failed")" '
   /^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1); if ($i ~ /^ignored/) s += $(i-1) } }
   END { if (steps && !f) f = steps; printf "%d passed, %d failed, %d skipped\n", p, f, s }' "${results[@]}"
-((!${#failed[@]}))
+[[ ! -s $work/failed ]]
