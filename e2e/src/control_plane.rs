@@ -21,7 +21,7 @@ mod reservation;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -44,9 +44,6 @@ use crate::state_dir::StateDir;
 use assets::Assets;
 use pki::Authority;
 use ready::Readiness;
-
-/// Shared control planes by name. One that no test uses any more is stopped: an idle one takes a fiftieth of a processor.
-static SHARED: Mutex<BTreeMap<&str, Arc<tokio::sync::Mutex<Weak<Cluster>>>>> = Mutex::new(BTreeMap::new());
 
 /// A handle of a control plane; the last one stops it.
 #[derive(Clone)]
@@ -115,15 +112,7 @@ impl ControlPlane {
     /// # Errors
     /// As [`ControlPlane::start`].
     pub async fn shared(by: &'static str) -> Result<Self> {
-        let cell = SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(by).or_default().clone();
-        let mut shared = cell.lock().await;
-        let cluster = match shared.upgrade() {
-            Some(cluster) => cluster,
-            None => Self::start().await?.cluster,
-        };
-        *shared = Arc::downgrade(&cluster);
-        // A client's connections belong to the runtime of its test.
-        Ok(Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
+        Self::builder().shared(by).await
     }
 
     /// A handle for another test: a client's connections belong to the runtime of its test.

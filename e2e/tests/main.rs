@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod apinetlet;
-mod apinetlet_manifests;
 mod cgw_cluster;
 mod cgw_controller;
 mod cgw_keeper;
@@ -14,13 +13,11 @@ mod common_apply;
 mod common_cluster;
 mod control_plane;
 mod deorbiter;
-mod deorbiter_manifests;
 mod deorbiter_sweep;
 mod deorbiter_triggers;
 mod egress_router;
 mod egress_router_cluster;
 mod egress_router_kernel;
-mod egress_router_manifests;
 mod fault_proxy;
 mod hetzner;
 mod image;
@@ -36,6 +33,5 @@ mod openstack_client;
 mod openstack_providers;
 mod rights;
 mod routegc;
-mod routegc_manifests;
 mod routegc_sweep;
 mod traces;

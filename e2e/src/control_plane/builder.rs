@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use super::daemons::{self, Keys, Ports};
 use super::{Assets, Authority, Cluster, ControlPlane, Daemon, Own, Part, Readiness, StateDir, kubeconfig};
+
+/// Shared control planes by name. One that no test uses any more is stopped: an idle one takes a fiftieth of a processor.
+static SHARED: Mutex<BTreeMap<&str, Arc<tokio::sync::Mutex<Weak<Cluster>>>>> = Mutex::new(BTreeMap::new());
 
 /// Options of a control plane.
 #[derive(Debug, Clone)]
@@ -95,6 +98,22 @@ impl Builder {
         let assets = Assets::locate(kubernetes.as_deref().unwrap_or("1.36")).await?;
         let _starting = crate::slots::STARTING_CONTROL_PLANES.wait().await?;
         self.own(assets, StateDir::create()?).await
+    }
+
+    /// As [`ControlPlane::shared`]. All who share one have to ask for the same.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn shared(&self, by: &'static str) -> Result<ControlPlane> {
+        let cell = SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(by).or_default().clone();
+        let mut shared = cell.lock().await;
+        let cluster = match shared.upgrade() {
+            Some(cluster) => cluster,
+            None => self.start().await?.cluster,
+        };
+        *shared = Arc::downgrade(&cluster);
+        // A client's connections belong to the runtime of its test.
+        Ok(ControlPlane { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
     }
 
     async fn own(&self, assets: Assets, dir: StateDir) -> Result<ControlPlane> {

@@ -1,10 +1,8 @@
-//! The objects that `kubectl apply -k` installs for deorbiter: pods that the namespace admits, valid examples, and
-//! deorbiter's own flags, variables and ports. `manifests::compose` renders and applies the manifests of all
-//! controllers, alone and together.
+//! The objects that `kubectl apply -k` installs for deorbiter: pods that the namespace admits, valid examples, and deorbiter's own flags,
+//! variables and ports.
 
 use std::path::Path;
 
-use e2e::control_plane::ControlPlane;
 use e2e::kustomize::{self, manifests};
 use e2e::natgw::{run, wait_for};
 use e2e::program::Program;
@@ -12,19 +10,17 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
+use super::{apply, control_plane};
+
 const COMPONENTS: [&str; 3] = ["ha/deorbiter", "networkpolicy/deorbiter", "deorbiter-hook"];
 
 fn render(folder: &Path) -> Vec<Value> {
     kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
 }
 
-fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
-    kustomize::apply(control_plane, from, path, more).unwrap()
-}
-
 #[tokio::test]
 async fn pods_are_created_and_the_examples_are_valid() {
-    let control_plane = ControlPlane::builder().controller_flag("--controllers=*").start().await.unwrap();
+    let control_plane = control_plane().await;
     apply(&control_plane, "-k", &manifests().join("deorbiter/crds"), &["--server-side"]);
     // The namespace admits pods of the level `restricted` only, so that the pods show that they are.
     apply(&control_plane, "-k", kustomize::overlay("deorbiter", &COMPONENTS).unwrap().path(), &[]);

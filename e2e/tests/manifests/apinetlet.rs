@@ -1,14 +1,15 @@
-//! apinetlet's manifests: flags, variables and ports match the program, and the examples are valid. `apinetlet::rights` runs apinetlet
-//! with their permissions. `manifests::compose` renders and applies the manifests of all controllers, alone and together.
+//! apinetlet's manifests: flags, variables and ports match the program, and the examples are valid. `apinetlet::rights` runs apinetlet with
+//! their permissions.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use e2e::control_plane::ControlPlane;
 use e2e::kustomize::{self, Overlay, manifests};
 use e2e::natgw::run;
 use e2e::program::{Program, variables};
 use serde_json::{Value, json};
+
+use super::{apply, control_plane};
 
 /// A variable without a flag: the runtime reads the name of this instance.
 const NO_FLAGS: [&str; 1] = ["POD_NAME"];
@@ -19,10 +20,10 @@ fn render(folder: &Path) -> Vec<Value> {
 
 #[tokio::test]
 async fn the_examples_are_valid() {
-    let control_plane = ControlPlane::builder().without_controllers().start().await.unwrap();
+    let control_plane = control_plane().await;
     for example in ["apinetlet", "apinetlet/apinet-cluster", "apinetlet-kind"] {
         let folder = manifests().join("examples").join(example);
-        let applied = kustomize::apply(&control_plane, "-k", &folder, &[]).unwrap();
+        let applied = apply(&control_plane, "-k", &folder, &[]);
         assert_eq!(applied.len(), render(&folder).len(), "{applied:?}");
     }
 }

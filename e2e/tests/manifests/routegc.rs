@@ -1,10 +1,8 @@
 //! routegc's manifests: the example is valid, variables and ports match the program, and no permission is missing or unused.
-//! `manifests::compose` renders and applies the manifests of all controllers, alone and together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::KubeRequest;
 use e2e::kustomize::{self, manifests};
 use e2e::natgw::run;
@@ -12,6 +10,8 @@ use e2e::program::{Program, variables};
 use e2e::rights::{Grant, Rights};
 use e2e::routegc::TestEnv;
 use serde_json::{Value, json};
+
+use super::{apply, control_plane};
 
 /// A variable without a flag: the runtime reads the name of this instance.
 const NO_FLAGS: [&str; 1] = ["POD_NAME"];
@@ -23,13 +23,9 @@ fn render(folder: &Path) -> Vec<Value> {
     kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
 }
 
-fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
-    kustomize::apply(control_plane, from, path, more).unwrap()
-}
-
 #[tokio::test]
 async fn the_example_is_valid_and_kubectl_shows_columns_and_explanations() {
-    let control_plane = ControlPlane::builder().start().await.unwrap();
+    let control_plane = control_plane().await;
     apply(&control_plane, "-k", &manifests().join("routegc/crds"), &[]);
     let wait = kustomize::kubectl()
         .unwrap()

@@ -1,13 +1,12 @@
-//! egress-router-cni's manifests: a pod that differs from the level `restricted` in two points only, and the least permissions. `manifests::compose` renders and applies the manifests of all controllers, alone and together.
+//! egress-router-cni's manifests: a pod that differs from the level `restricted` in two points only, and the least permissions.
 
-use std::path::Path;
-
-use e2e::control_plane::ControlPlane;
 use e2e::kustomize::{self, manifests, objects, only, render};
 use e2e::rights::{Grant, Rights};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
 use serde_json::{Value, json};
+
+use super::{apply, control_plane};
 
 const NAME: &str = "egress-router-cni";
 
@@ -15,14 +14,9 @@ fn rendered(folder: &str) -> Vec<Value> {
     objects(&render(&manifests().join(folder)).unwrap()).unwrap()
 }
 
-fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
-    kustomize::apply(control_plane, from, path, more).unwrap()
-}
-
-/// On a control plane of its own: an existing cluster may have this namespace already.
 #[tokio::test]
 async fn a_real_api_server_accepts_the_example_and_the_installers_pod() {
-    let control_plane = ControlPlane::builder().controller_flag("--controllers=*").start().await.unwrap();
+    let control_plane = control_plane().await;
     let example = manifests().join("examples/egress-router-cni");
     apply(&control_plane, "-k", &example, &[]);
     apply(&control_plane, "-f", &example.join("containerd/runtime-class.yaml"), &["--dry-run=server"]);
