@@ -18,6 +18,7 @@
 # 4: another natgw script is running; 5: verify has found a difference. After 2, 3, 4 and 5 nothing has been touched.
 
 set -euf -o pipefail
+shopt -s inherit_errexit # a comparison that cannot read is no difference
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C # an image's PATH may lack sbin
 umask 022
 
@@ -181,8 +182,9 @@ compare() {
   done
 }
 differences() {
-  local interface conf
-  [[ $(holder_of "$FLOATING_IP") == *"$pub"* ]] || echo "$pub does not have the address $FLOATING_IP"
+  local holder interface conf
+  holder=$(holder_of "$FLOATING_IP")
+  [[ $holder == *"$pub"* ]] || echo "$pub does not have the address $FLOATING_IP"
   [[ $(</proc/sys/net/ipv4/ip_forward) == 1 ]] || echo "forwarding is off"
   for interface in all "$pub" "$priv"; do
     conf=/proc/sys/net/ipv4/conf/$interface/rp_filter

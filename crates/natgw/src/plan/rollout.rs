@@ -22,11 +22,17 @@ pub(super) fn next<'a>(
     let differs = |node: &Node| verification::differs(config, node, snapshot.jobs_of(&node.name));
     // Another one would stay pending, and block the others.
     let nodes = || snapshot.nodes.iter().filter(|node| node.can_be_set_up());
-    // It has the traffic and does not forward it, and no other gateway can: no setup that has failed elsewhere may delay its own.
-    if let [Some(current), None] = traffic
-        && let Some(node) = nodes().find(|node| node.private_ip() == Some(current) && differs(node))
-    {
-        return Some((Role::Gateway, node));
+    // No gateway forwards the traffic: no setup that has failed elsewhere may delay that of one that only differs, and nothing may delay that
+    // of the one with the traffic.
+    if let [current, None] = traffic {
+        let is_at_work = snapshot.nodes.iter().any(|node| jobs::is_set_up_again(node) && node.failures == 0);
+        let has_traffic = |node: &Node| current.is_some() && node.private_ip() == current;
+        let repairable = nodes()
+            .filter(|node| has_traffic(node) || !is_at_work)
+            .filter(|node| differs(node) && jobs::outdated(config, snapshot, node).is_some());
+        if let Some(node) = repairable.min_by_key(|node| (!has_traffic(node), &node.name)) {
+            return Some((Role::Gateway, node));
+        }
     }
     if snapshot.nodes.iter().any(jobs::is_set_up_again) {
         return None;

@@ -158,6 +158,16 @@ fn a_standby_whose_setup_fails_does_not_delay_the_setup_of_a_flushed_primary() {
 }
 
 #[test]
+fn a_flushed_primary_whose_setup_fails_does_not_delay_the_setup_of_a_flushed_standby() {
+    let mut env = verified(2);
+    env.kernel.clear();
+    env.now += INTERVAL;
+    env.settle_with(|task| !(task.kind == Kind::Setup && task.ip == fip(1)));
+    assert!(env.get("node-1").failures > 0);
+    assert_eq!((env.primary(), env.kernel["node-2"].len()), (vec!["node-2"], 1), "{:#?}", env.log);
+}
+
+#[test]
 fn flushed_gateways_are_set_up_one_at_a_time() {
     let mut env = verified(3);
     env.kernel.clear();
