@@ -51,11 +51,11 @@ pub struct Context {
 }
 
 impl Context {
-    /// Another Deorbit that runs and logs in with the same Secret.
+    /// Another Deorbit that needs the login of the same Secret.
     fn same_login(&self, deorbit: &Deorbit) -> Option<String> {
         let secret = secret_of_login(deorbit)?;
         let others = self.deorbits.indexed(BY_SECRET, &secret);
-        let other = others.iter().find(|one| one.metadata.uid != deorbit.metadata.uid && runs(one))?;
+        let other = others.iter().find(|one| one.metadata.uid != deorbit.metadata.uid && needs_login(one))?;
         Some(ObjectKey::of(&**other).to_string())
     }
 
@@ -106,10 +106,10 @@ fn secret_of_login(deorbit: &Deorbit) -> Option<String> {
     (identity.kind == IdentityKind::Secret).then(|| format!("{namespace}/{}", identity.name))
 }
 
-/// Whether a Deorbit still needs its login.
-fn runs(deorbit: &Deorbit) -> bool {
+/// Whether a Deorbit needs its login, now or after a change of its spec: a planned one may be run, and a failed one may get other limits.
+fn needs_login(deorbit: &Deorbit) -> bool {
     let phase = deorbit.status.as_ref().map(|status| status.phase).unwrap_or_default();
-    deorbit.metadata.deletion_timestamp.is_none() && !phase.is_final() && phase != Phase::Planned
+    deorbit.metadata.deletion_timestamp.is_none() && phase != Phase::Succeeded
 }
 
 /// Keeps of the status what a binding reads. A status may be large, and each reconciliation reads its Deorbit itself.

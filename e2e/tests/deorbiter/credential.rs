@@ -81,7 +81,7 @@ async fn an_unrestricted_credential_is_deleted_after_everything_else_and_kept_by
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_that_cannot_delete_itself_or_that_another_run_needs_holds_the_run() {
+async fn a_credential_that_cannot_delete_itself_holds_the_run_and_one_that_another_needs_stays() {
     let (env, _cloud, project) = start().await;
     let _cinder = Driver::cinder(env.client.clone(), &project);
     let volume = claim(&env, &project, "data").await;
@@ -100,22 +100,27 @@ async fn a_credential_that_cannot_delete_itself_or_that_another_run_needs_holds_
         "project_id": project.id }}}});
     env.secret("cloud", "clouds.yaml", &login.to_string()).await.unwrap();
     env.wait_for_refusal("run", "CloudReachable", "the login is none").await.unwrap();
-    // Another Deorbit needs the same Secret, as long as it runs.
-    let other = spec(json!({"kubeconfig": {"secretRef": {"name": "missing"}}}));
-    env.deorbit("other", other).await.unwrap();
-    env.wait_for_refusal("other", "TargetReachable", "missing").await.unwrap();
-    let id = log_in(&env, &project, &keystone, json!({"unrestricted": true})).await;
-    let words = format!("{id} is still needed: Deorbit {}/other logs in with the same Secret", env.namespace);
-    env.wait_for_refusal("run", "CloudReachable", &words).await.unwrap();
     env.wait_for_reconciliations(&deorbiter, 2).await.unwrap();
     assert_eq!(env.status("run").await.unwrap().phase, Phase::Pending);
     let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
     assert_eq!(claims.get("data").await.unwrap().metadata.deletion_timestamp, None);
     assert!(exists(&project, Service::BlockStorage, &volume).await && !env.is_blocked().await.unwrap());
+    // Two that need the same Secret do not wait for each other: the credential is left to the last one.
+    let other = delete(json!({"kubeconfig": {"secretRef": {"name": "missing"}}}));
+    env.deorbit("other", other).await.unwrap();
+    env.wait_for_refusal("other", "TargetReachable", "missing").await.unwrap();
     env.set_timeouts("run", json!({"total": "1h", "apiUnavailable": "10m"})).await.unwrap();
+    let id = log_in(&env, &project, &keystone, json!({"unrestricted": true})).await;
+    let status = env.wait_for_debris("run").await.unwrap();
+    let words = format!("Deorbit {}/other logs in with the same Secret", env.namespace);
+    assert!(status.debris.len() == 1 && status.debris[0].reason.contains(&words), "{status:#?}");
+    assert!(has(&project, &id).await && !exists(&project, Service::BlockStorage, &volume).await);
     env.deorbits().delete("other", &DeleteParams::default()).await.unwrap();
-    env.wait_for_complete("run").await.unwrap();
-    assert!(!has(&project, &id).await && !exists(&project, Service::BlockStorage, &volume).await);
+    env.delete("run").await.unwrap();
+    claim(&env, &project, "more").await;
+    env.deorbit("last", delete(json!({}))).await.unwrap();
+    env.wait_for_complete("last").await.unwrap();
+    assert!(!has(&project, &id).await);
     drop(deorbiter);
 }
 

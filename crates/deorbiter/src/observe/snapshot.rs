@@ -77,7 +77,7 @@ pub struct Run {
     pub trigger: Trigger,
     /// The object that it was created for, by its annotation.
     pub target: Option<String>,
-    /// Another Deorbit that runs and logs in with the same Secret.
+    /// Another Deorbit that needs the login of the same Secret.
     pub same_login: Option<String>,
     /// Its spec.
     pub spec: DeorbitSpec,
@@ -109,25 +109,22 @@ impl Run {
     /// more.
     ///
     /// # Errors
-    /// It cannot, or another run needs it.
+    /// It cannot.
     pub fn verify_credential(&self, cloud: Cloud) -> Result<Cloud, Unread> {
         if !self.deletes_credential() || self.book.credential.is_some() {
             return Ok(cloud);
         }
-        let why = match (&cloud.credential, &self.same_login) {
-            (None, _) => "the login is none".to_owned(),
-            (Some(one), _) if !one.is_unrestricted => format!(
+        let why = match &cloud.credential {
+            None => "the login is none".to_owned(),
+            Some(one) if !one.is_unrestricted => format!(
                 "{} is restricted, and Keystone allows only one that was created with --unrestricted to delete itself",
                 one.id
             ),
-            (Some(one), _) if !one.permits_delete => format!(
+            Some(one) if !one.permits_delete => format!(
                 "the access rules of {} do not permit identity DELETE /v3/users/*/application_credentials/*",
                 one.id
             ),
-            (Some(one), Some(other)) => {
-                format!("{} is still needed: Deorbit {other} logs in with the same Secret", one.id)
-            }
-            (Some(_), None) => return Ok(cloud),
+            Some(_) => return Ok(cloud),
         };
         Err(Unread::Refused(format!(
             "spec.openstack.applicationCredential is Delete, and the application credential cannot be deleted: {why}; put another one into the Secret, or create another Deorbit with Keep"

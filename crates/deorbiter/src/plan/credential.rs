@@ -10,7 +10,13 @@ use super::action::CREDENTIAL;
 use super::presence::NOT_PROVEN;
 use super::reason::Reason;
 use super::{Act, Planner, SOON, conditions};
-use crate::observe::snapshot::{Unread, key};
+use crate::observe::snapshot::{Run, Unread, key};
+
+/// Why it stays, if another Deorbit needs it: the last one deletes it.
+pub(super) fn still_needed(run: &Run) -> Option<String> {
+    let other = run.same_login.as_ref()?;
+    Some(format!("it is still needed: Deorbit {other} logs in with the same Secret"))
+}
 
 impl Planner<'_> {
     /// At the end of a run that succeeds: records it and deletes it. None: it stays, and is added to what is left.
@@ -35,6 +41,7 @@ impl Planner<'_> {
     fn why_kept(&self, is_clean: bool) -> Option<String> {
         let (_, verified, _, message) = conditions::verified(self, 0);
         match verified {
+            _ if self.snapshot.run.same_login.is_some() => still_needed(&self.snapshot.run),
             _ if !is_clean => Some("something else is left, which it may be needed for".to_owned()),
             _ if self.book.over || self.readable().is_none() => Some("the run reached a limit".to_owned()),
             _ if !self.book.proof.any() => Some(NOT_PROVEN.to_owned()),
@@ -46,9 +53,12 @@ impl Planner<'_> {
     /// The work after that, until it is gone. Nothing is wrong with the cluster if it stays: the run ends after a while, and lists it.
     pub(super) fn credential_deleted(&mut self, id: &str) -> Option<Duration> {
         self.resumed();
-        let is_late = self.in_phase_for(self.snapshot.run.spec.timeouts.api_unavailable.duration());
+        let needed = still_needed(&self.snapshot.run);
+        let is_late =
+            needed.is_some() || self.in_phase_for(self.snapshot.run.spec.timeouts.api_unavailable.duration());
         let why = match &self.snapshot.cloud {
             Some(Err(Unread::CredentialGone(_))) => return self.finish(Phase::Succeeded, Vec::new()),
+            _ if let Some(why) = needed => why,
             Some(Err(why)) => why.to_string(),
             Some(Ok(cloud)) => match &cloud.credential {
                 Some(one) if one.id == id => {

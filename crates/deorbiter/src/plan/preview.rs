@@ -8,7 +8,7 @@ use common::plan::Plan;
 use jiff::Timestamp;
 
 use super::found::Found;
-use super::{Act, Action, Planner, Reason, deletion, discovery, plan, routes};
+use super::{Act, Action, Planner, Reason, credential, deletion, discovery, plan, routes};
 use crate::observe::snapshot::{DoubtfulRoute, Snapshot};
 use crate::record::{NodeRoute, Recorded};
 use crate::settings::Settings;
@@ -82,9 +82,20 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         let what = format!("{}: {how}", named(record));
         out.problem((*about).clone(), Reason::DeletedWithOwner { what });
     }
-    if let (Some(one), true) = (cloud.and_then(|cloud| cloud.credential.clone()), run.deletes_credential()) {
-        let act = Act::DeleteApplicationCredential { id: one.id, user: one.user };
-        out.step(Action { run: about, act }, Reason::NothingLeft);
+    if run.deletes_credential() {
+        match (credential::still_needed(run), cloud.and_then(|cloud| cloud.credential.clone())) {
+            (Some(why), _) => {
+                out.problem((*about).clone(), Reason::Kept { why: format!("application credential: {why}") })
+            }
+            (None, Some(one)) => {
+                let act = Act::DeleteApplicationCredential { id: one.id, user: one.user };
+                out.step(Action { run: about, act }, Reason::NothingLeft);
+            }
+            (None, None) => {
+                let what = "application credential: the one of the Secret's login is deleted last; this login does not show whether that is possible";
+                out.problem((*about).clone(), Reason::DeletedWithOwner { what: what.to_owned() });
+            }
+        }
     }
     out
 }

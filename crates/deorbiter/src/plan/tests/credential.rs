@@ -107,14 +107,41 @@ fn the_credential_stays_if_not_everything_could_be_verified() {
     assert!(env.run.status.debris[0].reason.contains("is it a backup?"), "{:?}", env.run.status.debris);
 }
 
+/// Two Deorbits that waited for each other would never end.
+#[test]
+fn the_credential_is_left_to_the_last_deorbit_that_needs_it() {
+    let why = "it is still needed: Deorbit ns/other logs in with the same Secret";
+    let other = || Some("ns/other".to_owned());
+    let mut env = cluster(json!({}));
+    env.run.same_login = other();
+    let preview = preview::preview(&Default::default(), &env.snapshot_now(), env.now).to_string();
+    assert!(preview.contains(why) && !preview.contains("DeleteApplicationCredential"), "{preview}");
+    env.finish();
+    assert_eq!(end(&env), (false, Phase::Succeeded, vec!["ApplicationCredential"]));
+    assert_eq!(env.run.status.debris[0].reason, why);
+    // The other one is created between the record and the delete.
+    let mut late = cluster(json!({}));
+    late.course.credential_stays = usize::MAX;
+    while late.run.book.credential.is_none() {
+        late.step();
+    }
+    let tried = late.did(DELETE);
+    late.run.same_login = other();
+    late.finish();
+    assert_eq!(
+        (end(&late), late.did(DELETE)),
+        ((false, Phase::Succeeded, vec!["ApplicationCredential"]), tried)
+    );
+    assert_eq!(late.run.status.debris[0].reason, why);
+}
+
 #[test]
 fn a_credential_that_cannot_be_deleted_holds_the_run_before_anything_is_done() {
     type Change = fn(&mut TestEnv);
-    let cases: [(Change, &str); 4] = [
+    let cases: [(Change, &str); 3] = [
         (|env| env.cloud.as_mut().unwrap().credential = None, "cannot be deleted: the login is none"),
         (|env| credential(env).is_unrestricted = false, "cred is restricted"),
         (|env| credential(env).permits_delete = false, "do not permit identity DELETE /v3/users/*"),
-        (|env| env.run.same_login = Some("ns/other".into()), "Deorbit ns/other logs in with the same Secret"),
     ];
     for (change, why) in cases {
         let mut env = cluster(json!({"timeouts": {"total": "1h"}}));
@@ -129,7 +156,7 @@ fn a_credential_that_cannot_be_deleted_holds_the_run_before_anything_is_done() {
         assert_eq!(env.condition("Stalled"), (Status::True, "CloudRefused".to_owned()));
         let condition = env.run.status.conditions.iter().find(|one| one.kind == "CloudReachable").unwrap();
         assert!(condition.reason == "Refused" && condition.message.contains(why), "{condition:?}");
-        (env.cloud, env.run.same_login) = (good, None);
+        env.cloud = good;
         env.finish();
         assert_eq!(end(&env), (true, Phase::Succeeded, vec![]), "{why}");
     }
