@@ -12,6 +12,7 @@ pub use description::Applying;
 pub use linux::Linux;
 
 use crate::cni::Error;
+use crate::log::Log;
 use crate::plan::Step;
 
 /// Executes steps and rolls them back.
@@ -85,17 +86,30 @@ pub fn rollback(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
     Error::first(rolled_back(steps.iter().collect(), kernel))
 }
 
+/// The kernel refuses a route for these reasons if its device is down or has no address in the gateway's network, or if its nexthop object
+/// does not exist.
+const UNUSABLE: [i32; 6] =
+    [libc::ENETDOWN, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EINVAL, libc::EACCES];
+
 /// Executes as many of `steps` as possible, in order, for DEL and GC. [`Step::DeleteFirewall`] is skipped after a failure: the table is the
-/// allow-list of a link that could not be deleted.
+/// allow-list of a link that could not be deleted. A route that cannot be restored, because the pod has changed what it needs, is logged and is
+/// no failure: it would fail at each retry, and the pod could never be deleted.
 ///
 /// # Errors
 /// The first failure, with the others in its details.
-pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
+pub fn run_all(steps: &[Step], kernel: &mut impl Kernel, log: &Log) -> Result<(), Error> {
     let mut errors = Vec::new();
     for step in steps {
         let needed = matches!(step, Step::DeleteFirewall { .. }) && !errors.is_empty();
-        if !needed {
-            errors.extend(kernel.apply(step).err());
+        if needed {
+            continue;
+        }
+        let Err(error) = kernel.apply(step) else { continue };
+        let is_route = matches!(step, Step::AddRoute(_) | Step::AppendRoute(_) | Step::ReplaceRoute { .. });
+        if is_route && error.errno.is_some_and(|errno| UNUSABLE.contains(&errno)) {
+            log.error(format_args!("a route of the pod is not restored: {error}"));
+        } else {
+            errors.push(error);
         }
     }
     Error::first(errors)

@@ -185,7 +185,11 @@ fn an_add_that_is_killed_at_any_system_call_is_undone_by_del_or_completed_by_the
             second_call.set(!second_call.get());
             obeys_the_list(&scene, place, &up);
             is_recorded(&scene, place);
-            if second_call.get() && scene.pod.inside.sh("ip link show net1 up").is_err() {
+            let has_completed = format!(r#"grep '"made":{{' {JOURNALS}/pod@net1.json"#);
+            if second_call.get() && scene.env.node.sh(&has_completed).is_ok() {
+                let refusal = plugin.refused().unwrap();
+                assert!(refusal.words().contains("net1 already"), "{place}: {refusal:#?}");
+            } else if second_call.get() {
                 plugin.add().unwrap_or_else(|error| panic!("ADD after {place}: {error:#}"));
                 scene.outside_sees(OWN[0]);
             }
@@ -324,18 +328,38 @@ fn a_flushed_ruleset_does_not_change_what_del_restores() {
     }
 }
 
+/// A program in the pod with NET_ADMIN must not be able to prevent its deletion.
+#[test]
+fn del_succeeds_if_the_default_route_cannot_be_restored() {
+    for damage in [
+        "ip link set eth0 down",
+        "ip addr flush dev eth0",
+        "echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6",
+    ] {
+        let scene = Scene::new();
+        let plugin = plugin(&scene);
+        let result = plugin.add().unwrap();
+        scene.pod.inside.sh(damage).unwrap();
+        plugin.del(Some(&result)).unwrap();
+        let left = "ip -o link show net1 2>/dev/null || true; nft list tables; ip rule show | grep 'proto 153' || true";
+        assert_eq!(scene.pod.inside.sh(left).unwrap(), "", "{damage}");
+        assert_eq!(scene.env.node.sh(&format!("find {JOURNALS} -type f")).unwrap(), "", "{damage}");
+    }
+}
+
 #[test]
 fn del_succeeds_without_the_namespace_or_with_another_one_at_its_path() {
     let scene = Scene::new();
     let plugin = plugin(&scene);
     let result = plugin.add().unwrap();
-    let netns = &scene.pod.netns;
-    scene.env.node.sh(&format!("umount {netns}")).unwrap();
+    let (node, netns) = (&scene.env.node, &scene.pod.netns);
+    let without = plugin.clone().env("CNI_NETNS", "");
+    node.sh(&format!("cp -r {JOURNALS} /run/copy; umount {netns}")).unwrap();
     // The path is a plain file, then does not exist, then is not given.
-    plugin.del(Some(&result)).unwrap();
-    scene.env.node.sh(&format!("rm {netns}")).unwrap();
-    plugin.del(Some(&result)).unwrap();
-    plugin.clone().env("CNI_NETNS", "").del(Some(&result)).unwrap();
-    let left = "find /run/egress-router/attachments /var/lib/cni -type f 2>/dev/null || true";
-    assert_eq!(scene.env.node.sh(left).unwrap(), "");
+    for (prepare, plugin) in [("true", &plugin), (&format!("rm {netns}"), &plugin), ("true", &without)] {
+        node.sh(&format!("{prepare}; cp /run/copy/* {JOURNALS}/")).unwrap();
+        plugin.del(Some(&result)).unwrap();
+        let left = format!("find {JOURNALS} /var/lib/cni -type f 2>/dev/null || true");
+        assert_eq!(node.sh(&left).unwrap(), "");
+    }
 }

@@ -13,10 +13,15 @@ use crate::cni::{Code, Error};
 use crate::config::destinations::Destinations;
 use crate::config::interface::{Kind, MacvlanMode};
 use crate::config::ip::Gateways;
+use crate::log::Log;
 use crate::names;
 use crate::plan::{Desired, Identity, Step, add, del};
 use crate::sys::isolated::{isolated, new_namespace};
 use pod::{Place, ip_in};
+
+fn log() -> Log {
+    Log::open(None, Some("panic"))
+}
 
 fn net(text: &str) -> IpNet {
     text.parse().unwrap()
@@ -167,7 +172,7 @@ fn a_batch_has_the_same_result_as_single_requests() {
             let mut seen = place.seen();
             let steps = del_steps(&mut place);
             let (sockets, host, namespace) = place.parts();
-            run_all(&steps, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
+            run_all(&steps, &mut Linux::new(sockets).making_links(host, namespace), &log()).unwrap();
             // The second link has another index.
             seen.retain(|name, _| !name.contains("-d link") && !name.contains("-d addr"));
             seen
@@ -220,7 +225,7 @@ fn a_repeated_router_advertisement_does_not_bypass_the_attachment() {
         std::fs::write(heard, "0").unwrap();
         ip_in(&place, "-6 route del default via fe80::1 dev eth0");
         let steps = del_steps(&mut place);
-        run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
+        run_all(&steps, &mut Linux::new(place.parts().0), &log()).unwrap();
         place.assert_seen(&before, "added and deleted");
     });
 }
@@ -238,9 +243,9 @@ fn del_removes_everything_that_add_created() {
             let link = kernel.link().unwrap();
             assert_eq!((link.name.as_str(), link.mtu, link.mac), ("net1", 1400, Some([2, 0, 0, 0, 1, 1])));
             let steps = del_steps(&mut place);
-            run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
+            run_all(&steps, &mut Linux::new(place.parts().0), &log()).unwrap();
             // A second DEL has nothing to do and succeeds.
-            run_all(&steps[steps.len() - 2..], &mut Linux::new(place.parts().0)).unwrap();
+            run_all(&steps[steps.len() - 2..], &mut Linux::new(place.parts().0), &log()).unwrap();
             place.assert_seen(&before, "added and deleted");
         }
     });
@@ -273,12 +278,12 @@ fn a_del_that_is_stopped_after_any_step_never_leaves_the_link_up_without_its_tab
             run(&add, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
             let del = del_steps(&mut place);
             steps = del.len();
-            run_all(&del[..stopped], &mut Linux::new(place.parts().0)).unwrap();
+            run_all(&del[..stopped], &mut Linux::new(place.parts().0), &log()).unwrap();
             let (up, table) = link_and_table(&mut place);
             assert!(up != Some(true) || table, "up without its table after {:?}", del.get(..stopped));
             if stopped < steps {
                 let rest = del_steps(&mut place);
-                run_all(&rest, &mut Linux::new(place.parts().0)).unwrap();
+                run_all(&rest, &mut Linux::new(place.parts().0), &log()).unwrap();
             }
             place.assert_seen(&before, &format!("stopped after {stopped} of {steps} steps, then deleted"));
         }
@@ -310,11 +315,11 @@ fn a_link_that_cannot_be_deleted_is_down_and_keeps_its_table() {
         let (sockets, host, namespace) = place.parts();
         run(&add, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
         let del = del_steps(&mut place);
-        let error = run_all(&del, &mut KeepsLinks(Linux::new(place.parts().0))).unwrap_err();
+        let error = run_all(&del, &mut KeepsLinks(Linux::new(place.parts().0)), &log()).unwrap_err();
         assert_eq!(error.message, "busy");
         assert_eq!(link_and_table(&mut place), (Some(false), true));
         let del = del_steps(&mut place);
-        run_all(&del, &mut Linux::new(place.parts().0)).unwrap();
+        run_all(&del, &mut Linux::new(place.parts().0), &log()).unwrap();
         place.assert_seen(&before, "deleted by the next DEL");
     });
 }
@@ -513,5 +518,5 @@ fn a_failed_rollback_is_reported() {
         rollback(&steps, &mut Stubborn).unwrap_err().details,
         "busy; also: cannot take 10.0.0.1/8: busy"
     );
-    assert_eq!(run_all(&all, &mut Stubborn).unwrap_err().details, "no; also: cannot set it up: no");
+    assert_eq!(run_all(&all, &mut Stubborn, &log()).unwrap_err().details, "no; also: cannot set it up: no");
 }

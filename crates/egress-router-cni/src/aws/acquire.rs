@@ -164,12 +164,10 @@ impl Attempt<'_> {
     /// The association already exists. It is not repeated, because AWS may charge for each remap.
     fn keep(&mut self, mut state: State, association: Option<&Association>) -> Result<Acquired, cni::Error> {
         if let Some(association) = association {
-            let stage = Stage::Associated { association: association.id.clone() };
-            if state.stage != stage {
-                state.stage = stage;
-                self.journal.write(&state)?;
-            }
+            state.stage = Stage::Associated { association: association.id.clone() };
         }
+        // Also an unchanged one: the record has the namespace of an earlier pod if its container ID is used again.
+        self.journal.write(&state)?;
         Ok(Acquired::from(&state))
     }
 

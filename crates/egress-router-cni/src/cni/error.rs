@@ -72,12 +72,14 @@ pub struct Error {
     pub message: String,
     /// The message of the kernel, EC2 or the API server, or empty.
     pub details: String,
+    /// The errno, if the kernel refused a request of netlink.
+    pub errno: Option<i32>,
 }
 
 impl Error {
     /// An error without details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: String::new() }
+        Self { code, message: message.into(), details: String::new(), errno: None }
     }
 
     /// The same with details.
@@ -137,7 +139,7 @@ pub trait ToCni {
 impl ToCni for netlink::Error {
     fn to_cni(&self, message: impl Into<String>) -> Error {
         let code = if matches!(self, Self::DumpInterrupted(_)) { Code::TryAgain } else { Code::Kernel };
-        Error::new(code, message).details(self.to_string())
+        Error { errno: self.errno(), ..Error::new(code, message).details(self.to_string()) }
     }
 }
 

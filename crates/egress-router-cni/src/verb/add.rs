@@ -136,7 +136,7 @@ impl<'a> AddCall<'a> {
         self.context
             .log
             .verbose(format_args!("{}: removing the leftovers of an interrupted call", self.interface));
-        apply::run_all(&steps, &mut Linux::new(&mut self.namespaces.sockets))?;
+        apply::run_all(&steps, &mut Linux::new(&mut self.namespaces.sockets), self.context.log)?;
         self.forget()?;
         self.namespaces.journals.retain(|journal| journal.interface != self.interface);
         self.namespaces.pod()
@@ -192,14 +192,15 @@ impl<'a> AddCall<'a> {
         let (identity, netns) = (context.identity(), namespaces.netns.clone());
         let folder = elastic_ip::folder(&context.settings.state_directory);
         release_orphaned_elastic_ips(context, namespaces, &folder)?;
-        let before = folder.read::<ElasticIp>(&identity.container_id, interface)?;
+        // Until a record of this namespace is written: an ADD in another pod may be releasing this one as orphaned.
+        let before = folder.lock::<ElasticIp>(&identity.container_id, interface, deadline)?;
         let mut journal =
             elastic_ip::Journal { folder: &folder, identity: &identity, interface, netns: &netns };
         let acquired = namespaces.on_node(|_| {
             let request = aws::Request {
                 addresses: &ip.addresses,
                 master: mac,
-                before: before.as_ref().map(|record| &record.state),
+                before: before.as_ref().map(|locked| &locked.record.state),
             };
             aws::acquire(request, context.settings, &mut journal, deadline)
         })?;
@@ -295,9 +296,14 @@ impl<'a> AddCall<'a> {
         Ok(link)
     }
 
-    /// Releases the reserved mode and the Elastic IP, and returns `error`.
+    /// Releases the reserved mode and the Elastic IP if nothing else is left, and returns `error`.
     fn roll_back(&mut self, error: Error) -> Error {
         let (identity, interface) = (self.context.identity(), self.interface.clone());
+        // What is left of the attachment uses them. DEL releases them with the journal.
+        if !matches!(self.namespaces.folder.read::<Attachment>(&identity.container_id, &interface), Ok(None))
+        {
+            return error;
+        }
         // A reservation that stays is void once the pod's namespace is gone.
         let _ =
             ipvlan_mode::release(&self.context.settings.run_directory, &identity.container_id, &interface);
@@ -355,6 +361,9 @@ fn release_orphaned_elastic_ips(
                 continue;
             };
             let record = &locked.record;
+            if !is_stale(record) {
+                continue;
+            }
             let released = aws::release(&record.state, context.settings, deadline)
                 .and_then(|()| folder.remove(&container_id, &interface));
             match released {

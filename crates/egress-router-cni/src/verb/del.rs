@@ -99,7 +99,8 @@ fn end(context: &Context<'_>, identity: &Identity, namespaces: &mut Namespaces) 
         let steps = steps(namespaces, &pod, interface, journal);
         if !steps.is_empty() {
             context.log.verbose(format_args!("{interface}: deleting it in {} steps", steps.len()));
-            errors.extend(apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets)).err());
+            errors
+                .extend(apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets), context.log).err());
         }
         // Its file exists until the last step.
         namespaces.journals.retain(|journal| journal.interface != interface);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::apply::{self, Linux};
 use crate::cni::{Code, Error};
 use crate::config::network;
+use crate::log::Log;
 use crate::plan::Identity;
 use crate::record::{Attachment, ElasticIp, Owned as _, PodNetns, attachment, elastic_ip};
 use crate::sys;
@@ -48,7 +49,7 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
                 });
                 opened.and_then(|mut namespaces| {
                     // Under the pod's lock, as in DEL.
-                    let ended = end(&mut namespaces, &interface).and_then(|()| forget());
+                    let ended = end(&mut namespaces, &interface, context.log).and_then(|()| forget());
                     ended.and(namespaces.leave())
                 })
             }
@@ -103,11 +104,11 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
 }
 
 /// Another call may have ended meanwhile: the journal is the one that was read under the pod's lock.
-fn end(namespaces: &mut Namespaces, interface: &str) -> Result<(), Error> {
+fn end(namespaces: &mut Namespaces, interface: &str, log: &Log) -> Result<(), Error> {
     let pod = namespaces.pod()?;
     let journal = namespaces.journals.iter().find(|journal| journal.interface == interface);
     let steps = del::steps(namespaces, &pod, interface, journal);
-    apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets))
+    apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets), log)
 }
 
 #[cfg(test)]
@@ -116,7 +117,6 @@ mod tests {
     use crate::cni::Call;
     use crate::config::network::Network;
     use crate::config::settings::Settings;
-    use crate::log::Log;
 
     fn collect(run: &std::path::Path, network: &str) -> Result<(), Error> {
         let call = Call::from_env(|name| (name == "CNI_COMMAND").then(|| "GC".into()))?.unwrap();

@@ -48,7 +48,7 @@ impl Owned for Reservation {
 /// Checks that no other pod has an ipvlan of another mode on the master with this index. Returns the void reservations of other modes.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`]: another pod has one.
+/// [`Code::InvalidConfig`]: another pod has one. [`Code::Io`]: a reservation cannot be read.
 pub fn check(
     run_directory: &Path,
     master: u32,
@@ -57,7 +57,10 @@ pub fn check(
 ) -> Result<Vec<Reservation>, Error> {
     let mut void = Vec::new();
     for other in MODES.into_iter().filter(|other| *other != mode) {
-        let (mut all, _) = folder(run_directory, master, other).all::<Reservation>();
+        let (mut all, unreadable) = folder(run_directory, master, other).all::<Reservation>();
+        if let Some(unread) = unreadable.into_iter().find(|one| one.error.code == Code::Io) {
+            return Err(unread.error);
+        }
         all.retain(|one| (&one.container_id, &one.interface) != (&desired.container_id, &desired.interface));
         for one in all {
             if matches!(one.netns.open(), Ok(None)) {

@@ -33,8 +33,8 @@ pub struct Namespaces {
     lock: Option<Lock>,
     /// The folder of the node's journals.
     pub folder: Folder,
-    /// The journals of the container's attachments in this namespace, as they were when the pod lock was acquired. An unreadable one is as
-    /// a lost one.
+    /// The journals of the container's attachments in this namespace, as they were when the pod lock was acquired. One that is
+    /// not a journal is as a lost one.
     pub journals: Vec<Attachment>,
 }
 
@@ -104,7 +104,7 @@ impl Namespaces {
     /// With an open namespace, the one of a container, after waiting for other calls in it.
     ///
     /// # Errors
-    /// As [`Self::of_call`]; code 11: another call in the pod does not end.
+    /// As [`Self::of_call`]; code 11: another call in the pod does not end; code 5: a journal cannot be read.
     pub fn open(
         context: &Context<'_>,
         node: Node,
@@ -118,7 +118,10 @@ impl Namespaces {
         })?;
         let lock = Lock::of_pod(&context.settings.run_directory, identity, Instant::now() + LOCK_TIMEOUT)?;
         let folder = attachment::folder(&context.settings.run_directory);
-        let (mut journals, _) = folder.of_container::<Attachment>(container_id);
+        let (mut journals, unreadable) = folder.of_container::<Attachment>(container_id);
+        if let Some(unread) = unreadable.into_iter().find(|one| one.error.code == Code::Io) {
+            return Err(unread.error);
+        }
         // Paths are reused.
         journals.retain(|journal| journal.netns.identity == identity);
         namespace.enter().map_err(|error| {
