@@ -274,6 +274,35 @@ fn an_add_that_fails_at_any_system_call_restores_the_pod() {
 }
 
 #[test]
+fn a_del_that_fails_at_any_system_call_is_completed_by_the_next_one() {
+    let scene = strict_scene();
+    let plugin = plugin(&scene);
+    let mut failed = 0;
+    for call in CALLS {
+        let mut survived = 0;
+        for at in 1..ENOUGH {
+            plugin.add().unwrap();
+            let output =
+                injected(&plugin, call, "error=ENOMEM", at).call("DEL", &plugin.config.to_string()).unwrap();
+            let has_failed = output.code != Some(0);
+            (failed, survived) = if has_failed { (failed + 1, 0) } else { (failed, survived + 1) };
+            if has_failed {
+                plugin.del(None).unwrap();
+            }
+            let changes = scene.changes();
+            assert!(changes.is_empty(), "{call} {at}: {output:#?}: changes are left: {changes:?}");
+            // Several in a row are tolerated: files that need not exist.
+            if survived > 10 {
+                break;
+            }
+        }
+    }
+    println!("DEL failed at {failed} of its calls to the system, and the next one completed it");
+    assert!(failed > 10, "only {failed}");
+    scene.restored();
+}
+
+#[test]
 fn an_add_that_was_killed_is_cleaned_up_by_each_operation() {
     let scene = strict_scene();
     let plugin = plugin(&scene);
