@@ -37,7 +37,7 @@ use env::SweepEnv;
 use observed::End;
 use scenario::Scenario;
 
-/// The default tier runs one of so many slices of the stops, and of the faults: about 25 runs in half a minute on two cores.
+/// The default tier runs one of so many slices of the stops, and of the faults: about 25 runs.
 const SLICES_OF_STOPS: u64 = 6;
 const SLICES_OF_FAULTS: u64 = 192;
 
