@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use e2e::egress_router::UPLINK;
+use e2e::egress_router::{CallOutput, UPLINK};
 use e2e::netns::wait_until;
 
 use super::*;
@@ -40,6 +40,8 @@ pub(super) const RENAME: &str = "?rename,?renameat,renameat2";
 pub(super) const JOURNALS: &str = "/run/egress-router/attachments";
 /// More than the number of any of them in the longest call.
 const ENOUGH: usize = 200;
+/// More than the calls in a row at which an error is tolerated.
+const TOLERATED: usize = 10;
 
 /// A configuration with everything: both families, redirects, a list, strict rp_filter.
 fn everything() -> Value {
@@ -91,6 +93,34 @@ fn killed_everywhere(plugin: &Plugin, verb: &str, before: impl Fn(), then: impl 
     }
     println!("{verb} was killed at each of its {killed} calls to the system");
     killed
+}
+
+/// Calls `verb` repeatedly, with an error at its first, second … last system call of each kind. Then runs `then` with the position and the
+/// output. Returns how many calls failed.
+fn failed_everywhere(
+    plugin: &Plugin,
+    verb: &str,
+    before: impl Fn(),
+    mut then: impl FnMut(&str, &CallOutput),
+) -> usize {
+    let mut failed = 0;
+    for call in CALLS {
+        let mut succeeded = 0;
+        for at in 1..ENOUGH {
+            before();
+            let output =
+                injected(plugin, call, "error=ENOMEM", at).call(verb, &plugin.config.to_string()).unwrap();
+            then(&format!("{verb} with an error at {call} {at}"), &output);
+            (failed, succeeded) =
+                if output.code == Some(0) { (failed, succeeded + 1) } else { (failed + 1, 0) };
+            // Beyond the last call there is no error. Before it, errors are tolerated at several calls in a row: files that need not exist.
+            if succeeded > TOLERATED {
+                break;
+            }
+        }
+    }
+    println!("{verb} failed at {failed} of its calls to the system");
+    failed
 }
 
 /// Asserts that an interface that is up has its allow-list: the gateway is not in it, and would respond. Counts the interfaces that are up.
@@ -239,36 +269,26 @@ fn an_add_that_fails_at_any_system_call_restores_the_pod() {
     plugin.add().unwrap();
     let whole = settled(&scene);
     plugin.del(None).unwrap();
-    let (mut failed, mut wrong) = (0, Vec::new());
-    for call in CALLS {
-        // Beyond the last call there is no fault; and some failures are tolerated.
-        let mut survived = 0;
-        for at in 1..ENOUGH {
-            let output =
-                injected(&plugin, call, "error=ENOMEM", at).call("ADD", &plugin.config.to_string()).unwrap();
-            let changes = if output.code == Some(0) {
-                survived += 1;
-                whole.changes(&settled(&scene))
-            } else {
-                (failed, survived) = (failed + 1, 0);
-                scene.changes()
-            };
+    let mut wrong = Vec::new();
+    let failed = failed_everywhere(
+        &plugin,
+        "ADD",
+        || (),
+        |place, output| {
+            let is_made = output.code == Some(0);
+            let changes = if is_made { whole.changes(&settled(&scene)) } else { scene.changes() };
             if !changes.is_empty() {
                 let (code, words) = (output.code, output.words());
-                wrong.push(format!("{call} {at}: {code:?} {words}: changes are left: {changes:?}"));
+                wrong.push(format!("{place}: {code:?} {words}: changes are left: {changes:?}"));
             }
             plugin.del(None).unwrap();
             if !scene.changes().is_empty() {
-                wrong.push(format!("{call} {at}: and DEL does not help: {:?}", scene.changes()));
+                wrong.push(format!("{place}: and DEL does not help: {:?}", scene.changes()));
                 scene.pod.inside.sh("ip link del net1 2>/dev/null || true").unwrap();
             }
-            if survived > 2 {
-                break;
-            }
-        }
-    }
+        },
+    );
     assert_eq!(wrong, Vec::<String>::new());
-    println!("ADD failed at {failed} of its calls to the system, and left nothing");
     assert!(failed > 10, "only {failed}");
     scene.restored();
 }
@@ -277,27 +297,18 @@ fn an_add_that_fails_at_any_system_call_restores_the_pod() {
 fn a_del_that_fails_at_any_system_call_is_completed_by_the_next_one() {
     let scene = strict_scene();
     let plugin = plugin(&scene);
-    let mut failed = 0;
-    for call in CALLS {
-        let mut survived = 0;
-        for at in 1..ENOUGH {
-            plugin.add().unwrap();
-            let output =
-                injected(&plugin, call, "error=ENOMEM", at).call("DEL", &plugin.config.to_string()).unwrap();
-            let has_failed = output.code != Some(0);
-            (failed, survived) = if has_failed { (failed + 1, 0) } else { (failed, survived + 1) };
-            if has_failed {
+    let failed = failed_everywhere(
+        &plugin,
+        "DEL",
+        || drop(plugin.add().unwrap()),
+        |place, output| {
+            if output.code != Some(0) {
                 plugin.del(None).unwrap();
             }
             let changes = scene.changes();
-            assert!(changes.is_empty(), "{call} {at}: {output:#?}: changes are left: {changes:?}");
-            // Several in a row are tolerated: files that need not exist.
-            if survived > 10 {
-                break;
-            }
-        }
-    }
-    println!("DEL failed at {failed} of its calls to the system, and the next one completed it");
+            assert!(changes.is_empty(), "{place}: {output:#?}: changes are left: {changes:?}");
+        },
+    );
     assert!(failed > 10, "only {failed}");
     scene.restored();
 }

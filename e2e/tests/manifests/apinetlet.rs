@@ -2,21 +2,16 @@
 //! their permissions.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use e2e::kustomize::{self, Overlay, manifests};
 use e2e::natgw::run;
 use e2e::program::{Program, variables};
 use serde_json::{Value, json};
 
-use super::{apply, control_plane};
+use super::{apply, control_plane, render};
 
 /// A variable without a flag: the runtime reads the name of this instance.
 const NO_FLAGS: [&str; 1] = ["POD_NAME"];
-
-fn render(folder: &Path) -> Vec<Value> {
-    kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
-}
 
 #[tokio::test]
 async fn the_examples_are_valid() {

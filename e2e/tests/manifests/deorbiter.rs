@@ -1,8 +1,6 @@
 //! The objects that `kubectl apply -k` installs for deorbiter: pods that the namespace admits, valid examples, and deorbiter's own flags,
 //! variables and ports.
 
-use std::path::Path;
-
 use e2e::kustomize::{self, manifests};
 use e2e::natgw::{run, wait_for};
 use e2e::program::Program;
@@ -10,13 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use super::{apply, control_plane};
+use super::{apply, control_plane, render};
 
 const COMPONENTS: [&str; 3] = ["ha/deorbiter", "networkpolicy/deorbiter", "deorbiter-hook"];
-
-fn render(folder: &Path) -> Vec<Value> {
-    kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
-}
 
 #[tokio::test]
 async fn pods_are_created_and_the_examples_are_valid() {

@@ -1,17 +1,17 @@
 //! egress-router-cni's manifests: a pod that differs from the level `restricted` in two points only, and the least permissions.
 
-use e2e::kustomize::{self, manifests, objects, only, render};
+use e2e::kustomize::{self, manifests, only};
 use e2e::rights::{Grant, Rights};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
-use super::{apply, control_plane};
+use super::{apply, control_plane, render};
 
 const NAME: &str = "egress-router-cni";
 
 fn rendered(folder: &str) -> Vec<Value> {
-    objects(&render(&manifests().join(folder)).unwrap()).unwrap()
+    render(&manifests().join(folder))
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! natgw's manifests: flags, settings, ports and pods match the program.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 
 use e2e::kustomize::{self, manifests};
@@ -13,17 +12,13 @@ use kube::{Client, ResourceExt};
 use natgw::config::Config;
 use serde_json::{Value, json};
 
-use super::{apply, control_plane};
+use super::{apply, control_plane, render};
 
 /// Variables without a flag: the Deployment uses one in another's value, and the runtime reads the name of this instance.
 const NO_FLAGS: [&str; 2] = ["HOST_IP", "POD_NAME"];
 
 fn kubectl() -> Command {
     kustomize::kubectl().unwrap()
-}
-
-fn render(folder: &Path) -> Vec<Value> {
-    kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
 }
 
 fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {

@@ -1,7 +1,6 @@
 //! routegc's manifests: the example is valid, variables and ports match the program, and no permission is missing or unused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use e2e::fault_proxy::KubeRequest;
 use e2e::kustomize::{self, manifests};
@@ -9,19 +8,15 @@ use e2e::natgw::run;
 use e2e::program::{Program, variables};
 use e2e::rights::{Grant, Rights};
 use e2e::routegc::TestEnv;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{apply, control_plane};
+use super::{apply, control_plane, render};
 
 /// A variable without a flag: the runtime reads the name of this instance.
 const NO_FLAGS: [&str; 1] = ["POD_NAME"];
 
 /// The components that have permissions.
 const COMPONENTS: [&str; 2] = ["routegc-nodes", "routegc-cluster-api"];
-
-fn render(folder: &Path) -> Vec<Value> {
-    kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
-}
 
 #[tokio::test]
 async fn the_example_is_valid_and_kubectl_shows_columns_and_explanations() {
