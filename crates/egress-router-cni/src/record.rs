@@ -251,6 +251,17 @@ impl Folder {
     }
 }
 
+/// The records, without those that are not records of this program.
+///
+/// # Errors
+/// [`Code::Io`]: one cannot be read now. It may be read later, so it is not as a lost one.
+pub fn readable<T>((records, unreadable): (Vec<T>, Vec<Unreadable>)) -> Result<Vec<T>, Error> {
+    match unreadable.into_iter().find(|one| one.error.code == Code::Io) {
+        Some(unread) => Err(unread.error),
+        None => Ok(records),
+    }
+}
+
 /// A unique name for each ID. A shortened one has a hyphen and a hash of the rest, and is longer than any other.
 fn short(container_id: &str) -> Cow<'_, str> {
     if container_id.len() <= MAX_LENGTH {

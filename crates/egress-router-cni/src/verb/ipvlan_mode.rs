@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::cni::{Code, Error};
 use crate::config::interface::{IpvlanMode, Kind, mode_name};
 use crate::lock::Lock;
-use crate::record::{Folder, Owned, PodNetns};
+use crate::record::{self, Folder, Owned, PodNetns};
 
 /// Timeout of the master's lock, which is held for reading and writing a few small files.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,10 +57,7 @@ pub fn check(
 ) -> Result<Vec<Reservation>, Error> {
     let mut void = Vec::new();
     for other in MODES.into_iter().filter(|other| *other != mode) {
-        let (mut all, unreadable) = folder(run_directory, master, other).all::<Reservation>();
-        if let Some(unread) = unreadable.into_iter().find(|one| one.error.code == Code::Io) {
-            return Err(unread.error);
-        }
+        let mut all = record::readable(folder(run_directory, master, other).all::<Reservation>())?;
         all.retain(|one| (&one.container_id, &one.interface) != (&desired.container_id, &desired.interface));
         for one in all {
             if matches!(one.netns.open(), Ok(None)) {

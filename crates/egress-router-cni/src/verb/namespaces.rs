@@ -10,7 +10,7 @@ use common::netlink::socket::{Protocol, Socket, Sockets};
 use crate::cni::{Call, Code, Error, ToCni};
 use crate::lock::Lock;
 use crate::observe::{self, Pod};
-use crate::record::{Attachment, Folder, PodNetns, attachment};
+use crate::record::{self, Attachment, Folder, PodNetns, attachment};
 use crate::sys::Namespace;
 
 use super::Context;
@@ -118,10 +118,7 @@ impl Namespaces {
         })?;
         let lock = Lock::of_pod(&context.settings.run_directory, identity, Instant::now() + LOCK_TIMEOUT)?;
         let folder = attachment::folder(&context.settings.run_directory);
-        let (mut journals, unreadable) = folder.of_container::<Attachment>(container_id);
-        if let Some(unread) = unreadable.into_iter().find(|one| one.error.code == Code::Io) {
-            return Err(unread.error);
-        }
+        let mut journals = record::readable(folder.of_container::<Attachment>(container_id))?;
         // Paths are reused.
         journals.retain(|journal| journal.netns.identity == identity);
         namespace.enter().map_err(|error| {
