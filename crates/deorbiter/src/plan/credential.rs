@@ -41,7 +41,7 @@ impl Planner<'_> {
     fn why_kept(&self, is_clean: bool) -> Option<String> {
         let (_, verified, _, message) = conditions::verified(self, 0);
         match verified {
-            _ if self.snapshot.run.same_login.is_some() => still_needed(&self.snapshot.run),
+            _ if let Some(why) = still_needed(&self.snapshot.run) => Some(why),
             _ if !is_clean => Some("something else is left, which it may be needed for".to_owned()),
             _ if self.book.over || self.readable().is_none() => Some("the run reached a limit".to_owned()),
             _ if !self.book.proof.any() => Some(NOT_PROVEN.to_owned()),
