@@ -1,9 +1,10 @@
 //! The rules of a binding, read from its spec: every error is found here, before an object is bound.
 
-use common::api::deorbit::{DeorbitSpec, OrphanPolicy};
+use common::api::deorbit::{ApplicationCredential, Choice, DeorbitSpec, OpenStack, OrphanPolicy, Provider};
 use common::api::deorbit_binding::{
     DeorbitBindingSpec, DeorbitTemplate, LabelSelector, MachineHook, PhaseRule,
 };
+use common::api::identity::IdentityKind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::core::Selector;
 use serde_json::{Map, Value};
@@ -85,17 +86,40 @@ pub fn template(template: &DeorbitTemplate) -> Result<Template, String> {
 
 /// Why the API server would refuse a Deorbit of this spec, by the rules of its CustomResourceDefinition.
 fn contradiction(spec: &DeorbitSpec) -> Option<&'static str> {
-    let openstack = spec.openstack.is_some();
-    if spec.discover_by_cluster_name && !crate::names::is_distinctive(&spec.cluster_name) {
-        return Some("discoverByClusterName needs a clusterName, and not the default name \"kubernetes\"");
-    }
-    if spec.discover_by_cluster_name && !openstack {
-        return Some("discoverByClusterName needs openstack");
-    }
-    if spec.orphan_policy == OrphanPolicy::Delete && !openstack {
-        return Some("orphanPolicy: Delete needs openstack");
-    }
-    (spec.resources.routes.is_some() && !openstack).then_some("resources.routes needs openstack")
+    let any = spec.provider == Provider::Any;
+    let openstack = spec.openstack.as_ref();
+    let deletes_login =
+        openstack.filter(|openstack| openstack.application_credential == ApplicationCredential::Delete);
+    let routes = spec.resources.routes.is_some();
+    let orphans = spec.orphan_policy == OrphanPolicy::Delete;
+    let is_shared = |openstack: &OpenStack| openstack.identity_ref.kind != IdentityKind::Secret;
+    let rules = [
+        (spec.cluster_gone.is_some(), "clusterGone: the cluster of an object has a kubeconfig"),
+        (
+            spec.discover_by_cluster_name && !crate::names::is_distinctive(&spec.cluster_name),
+            "discoverByClusterName needs a clusterName, and not the default name \"kubernetes\"",
+        ),
+        (any && openstack.is_some(), "openstack: provider: Any reads no cloud"),
+        (any && spec.discover_by_cluster_name, "discoverByClusterName needs provider: OpenStack"),
+        (any && orphans, "orphanPolicy: Delete needs provider: OpenStack"),
+        (any && routes, "resources.routes needs provider: OpenStack"),
+        (
+            any && spec.resources.ingresses == Choice::Delete,
+            "resources.ingresses: Delete needs provider: OpenStack",
+        ),
+        (openstack.is_none() && spec.discover_by_cluster_name, "discoverByClusterName needs openstack"),
+        (openstack.is_none() && orphans, "orphanPolicy: Delete needs openstack"),
+        (openstack.is_none() && routes, "resources.routes needs openstack"),
+        (
+            deletes_login.is_some_and(is_shared),
+            "openstack.applicationCredential: Delete needs a Secret: an OpenStackClusterIdentity is for many clusters",
+        ),
+        (
+            deletes_login.is_some() && spec.cluster_survives,
+            "openstack.applicationCredential: Delete: a cluster that survives may need its login",
+        ),
+    ];
+    rules.into_iter().find_map(|(is_broken, rule)| is_broken.then_some(rule))
 }
 
 /// The first field that the type does not know: it would be dropped in silence.
@@ -206,28 +230,67 @@ mod tests {
                 true,
                 "template.spec: unknown variant",
             ),
-            (
-                template(json!({ "kubeconfig": kubeconfig, "orphanPolicy": "Delete" })),
-                true,
-                "template.spec.orphanPolicy: Delete needs openstack",
-            ),
-            (
-                template(
-                    json!({ "kubeconfig": kubeconfig, "discoverByClusterName": true, "clusterName": "kubernetes" }),
-                ),
-                true,
-                "template.spec.discoverByClusterName needs a clusterName",
-            ),
-            (
-                template(json!({ "kubeconfig": kubeconfig, "resources": {
-                    "routes": { "routerID": "r", "podCIDRs": ["10.0.0.0/8"] } } })),
-                true,
-                "template.spec.resources.routes needs openstack",
-            ),
         ] {
             let why = refused(changes, namespaced);
             assert!(why.contains(words), "{why}");
         }
+    }
+
+    #[test]
+    fn a_template_that_the_api_server_would_refuse_is_refused_with_the_field() {
+        let openstack = |more: Value| {
+            let mut openstack = json!({ "identityRef": { "name": "login" } });
+            openstack.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            openstack
+        };
+        let routes = json!({ "routes": { "routerID": "r", "podCIDRs": ["10.0.0.0/8"] } });
+        let delete = json!({ "applicationCredential": "Delete" });
+        let shared = json!({ "name": "login", "type": "ClusterIdentity" });
+        for (fields, words) in [
+            (json!({ "clusterGone": { "projectID": "p" } }), "clusterGone: the cluster of an object"),
+            (json!({ "orphanPolicy": "Delete" }), "orphanPolicy: Delete needs openstack"),
+            (json!({ "resources": routes }), "resources.routes needs openstack"),
+            (
+                json!({ "discoverByClusterName": true, "clusterName": "prod-7" }),
+                "discoverByClusterName needs openstack",
+            ),
+            (
+                json!({ "discoverByClusterName": true, "clusterName": "kubernetes", "openstack": openstack(json!({})) }),
+                "discoverByClusterName needs a clusterName",
+            ),
+            (
+                json!({ "provider": "Any", "openstack": openstack(json!({})) }),
+                "openstack: provider: Any reads no cloud",
+            ),
+            (
+                json!({ "provider": "Any", "discoverByClusterName": true, "clusterName": "prod-7" }),
+                "discoverByClusterName needs provider: OpenStack",
+            ),
+            (
+                json!({ "provider": "Any", "orphanPolicy": "Delete" }),
+                "orphanPolicy: Delete needs provider: OpenStack",
+            ),
+            (json!({ "provider": "Any", "resources": routes }), "resources.routes needs provider: OpenStack"),
+            (
+                json!({ "provider": "Any", "resources": { "ingresses": "Delete" } }),
+                "resources.ingresses: Delete needs provider: OpenStack",
+            ),
+            (
+                json!({ "openstack": openstack(json!({ "applicationCredential": "Delete", "identityRef": shared })) }),
+                "openstack.applicationCredential: Delete needs a Secret",
+            ),
+            (
+                json!({ "clusterSurvives": true, "openstack": openstack(delete.clone()) }),
+                "openstack.applicationCredential: Delete: a cluster that survives",
+            ),
+        ] {
+            let mut template = json!({ "kubeconfig": { "secretRef": { "name": "a" } } });
+            template.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let why = rules(&spec(json!({ "template": { "spec": template } })), Some(true)).unwrap_err();
+            assert!(why.starts_with(&format!("template.spec.{words}")), "{why}");
+        }
+        let fine = json!({ "kubeconfig": { "secretRef": { "name": "a" } }, "openstack": openstack(delete) });
+        assert!(rules(&spec(json!({ "template": { "spec": fine } })), Some(true)).is_ok());
     }
 
     #[test]
