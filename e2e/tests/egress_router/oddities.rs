@@ -278,6 +278,16 @@ fn the_nodes_own_namespace_is_refused() {
     scene.restored();
 }
 
+/// A runtime that has lost the path of a namespace gives none. The pod may run on.
+#[test]
+fn a_del_without_a_namespace_uses_the_recorded_one() {
+    let scene = Scene::new();
+    let plugin = scene.plugin(v4());
+    let result = plugin.add().unwrap();
+    plugin.env("CNI_NETNS", "").del(Some(&result)).unwrap();
+    scene.restored();
+}
+
 #[test]
 fn an_interface_in_another_namespace_with_the_same_path_stays() {
     let scene = Scene::new();

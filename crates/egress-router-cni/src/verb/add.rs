@@ -129,7 +129,7 @@ impl<'a> AddCall<'a> {
             let message = format!("the pod has an interface {} already", self.interface);
             return Err(Error::new(Code::InvalidConfig, message));
         }
-        let steps = del::steps(&self.namespaces, &pod, &self.interface, journal);
+        let steps = del::steps(&self.namespaces, &pod, &self.interface, journal)?;
         if steps.is_empty() {
             return Ok(pod);
         }

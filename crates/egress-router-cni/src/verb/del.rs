@@ -1,5 +1,6 @@
 //! DEL: removes what is left of an attachment, and restores the pod if it keeps running. It is idempotent.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::apply::{self, Linux};
@@ -9,12 +10,12 @@ use crate::config::settings::Settings;
 use crate::nftables;
 use crate::observe::Pod;
 use crate::plan::{self, Identity, Step};
-use crate::record::{Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
-use crate::sys;
+use crate::record::{self, Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
+use crate::sys::{self, Namespace};
 
 use super::Context;
 use super::ipvlan_mode;
-use super::namespaces::{self, Namespaces};
+use super::namespaces::{self, Namespaces, Node};
 
 /// Removes it in the pod, at EC2, and its records. It continues after a failure.
 ///
@@ -77,12 +78,27 @@ fn forget(context: &Context<'_>, identity: &Identity) -> Result<(), Error> {
 
 /// Removes it in the pod, if the pod exists, and its journal.
 fn in_pod(context: &Context<'_>, identity: &Identity) -> Result<(), Error> {
-    let Some((node, namespace)) = namespaces::find(context.call)? else { return forget(context, identity) };
-    let path = context.call.netns.clone().unwrap_or_default();
+    let Some((node, namespace, path)) = find(context, identity)? else { return forget(context, identity) };
     let mut namespaces = Namespaces::open(context, node, namespace, &path, &identity.container_id)?;
     // The next call in the pod must not find the journal: it would keep what only this attachment needed.
     let ended = end(context, identity, &mut namespaces).and_then(|()| forget(context, identity));
     Error::first([ended, namespaces.leave()].into_iter().filter_map(Result::err))
+}
+
+/// The pod's namespace and its path. A runtime that does not know them any more gives none: then it is the recorded one, if that still exists.
+fn find(context: &Context<'_>, identity: &Identity) -> Result<Option<(Node, Namespace, PathBuf)>, Error> {
+    if let Some(path) = &context.call.netns {
+        let found = namespaces::find(context.call)?;
+        return Ok(found.map(|(node, namespace)| (node, namespace, path.clone())));
+    }
+    let folder = attachment::folder(&context.settings.run_directory);
+    let journals = record::readable(folder.of_container::<Attachment>(&identity.container_id))?;
+    for journal in journals.into_iter().filter(|journal| journal.identity.ifname == identity.ifname) {
+        if let Some(namespace) = journal.netns.open()? {
+            return Ok(Some((Node::here()?, namespace, journal.netns.path)));
+        }
+    }
+    Ok(None)
 }
 
 /// There is usually one attachment, with any name in the pod. DEL needs no `prevResult` to find a chained one.
@@ -96,7 +112,7 @@ fn end(context: &Context<'_>, identity: &Identity, namespaces: &mut Namespaces) 
     }
     for (interface, journal) in left {
         let pod = namespaces.pod()?;
-        let steps = steps(namespaces, &pod, interface, journal);
+        let steps = steps(namespaces, &pod, interface, journal)?;
         if !steps.is_empty() {
             context.log.verbose(format_args!("{interface}: deleting it in {} steps", steps.len()));
             errors
@@ -110,23 +126,27 @@ fn end(context: &Context<'_>, identity: &Identity, namespaces: &mut Namespaces) 
 
 /// The steps that remove what is left of an attachment. `journal` is of this namespace. Without one (the disk is lost), the interface is
 /// known by its name only, and a recorded attachment of another container keeps it.
+///
+/// # Errors
+/// Code 5: whether another container has it cannot be read.
 pub(super) fn steps(
     namespaces: &Namespaces,
     pod: &Pod,
     interface: &str,
     journal: Option<&Attachment>,
-) -> Vec<Step> {
+) -> Result<Vec<Step>, Error> {
     let Some(journal) = journal else {
         let steps = plan::del::unrecorded(pod, interface);
         // All journals of the node are read only in this case.
-        return if steps.is_empty() || namespaces.is_recorded(interface) { Vec::new() } else { steps };
+        let keep = !steps.is_empty() && namespaces.is_recorded(interface)?;
+        return Ok(if keep { Vec::new() } else { steps });
     };
     let mut steps = Vec::new();
     if journal.made.is_none() && namespaces.is_alone() {
         steps.extend(plan::del::temporary(pod).map(plan::del::delete_link));
     }
     steps.extend(plan::del::del(pod, interface, &journal.undo));
-    steps
+    Ok(steps)
 }
 
 /// Releases an Elastic IP and removes its record, which no other call uses meanwhile: a released private address is free for the next pod,

@@ -107,7 +107,7 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
 fn end(namespaces: &mut Namespaces, interface: &str, log: &Log) -> Result<(), Error> {
     let pod = namespaces.pod()?;
     let journal = namespaces.journals.iter().find(|journal| journal.interface == interface);
-    let steps = del::steps(namespaces, &pod, interface, journal);
+    let steps = del::steps(namespaces, &pod, interface, journal)?;
     apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets), log)
 }
 

@@ -143,13 +143,15 @@ impl Namespaces {
     }
 
     /// Whether an attachment of any container is recorded with this interface in this namespace.
-    #[must_use]
-    pub fn is_recorded(&self, interface: &str) -> bool {
-        let (journals, _) = self.folder.all::<Attachment>();
+    ///
+    /// # Errors
+    /// Code 5: a journal cannot be read.
+    pub fn is_recorded(&self, interface: &str) -> Result<bool, Error> {
+        let journals = record::readable(self.folder.all::<Attachment>())?;
         let is = |journal: &Attachment| {
             journal.netns.identity == self.netns.identity && journal.interface == interface
         };
-        journals.iter().any(is)
+        Ok(journals.iter().any(is))
     }
 
     /// Reads the pod's state. Its attachments are those of the journals.
