@@ -388,9 +388,11 @@ fn del_succeeds_if_the_default_route_cannot_be_restored() {
 }
 
 #[test]
-fn del_succeeds_without_the_namespace_or_with_another_one_at_its_path() {
+fn del_and_gc_succeed_without_the_namespace() {
     let scene = Scene::new();
     let plugin = plugin(&scene);
+    let mut gc = plugin.config.clone();
+    gc["cni.dev/valid-attachments"] = json!([]);
     let result = plugin.add().unwrap();
     let (node, netns) = (&scene.env.node, &scene.pod.netns);
     let without = plugin.clone().env("CNI_NETNS", "");
@@ -398,8 +400,11 @@ fn del_succeeds_without_the_namespace_or_with_another_one_at_its_path() {
     // The path is a plain file, then does not exist, then is not given.
     for (prepare, plugin) in [("true", &plugin), (&format!("rm {netns}"), &plugin), ("true", &without)] {
         node.sh(&format!("{prepare}; cp /run/copy/* {JOURNALS}/")).unwrap();
-        plugin.del(Some(&result)).unwrap();
         let left = format!("find {JOURNALS} /var/lib/cni -type f 2>/dev/null || true");
+        plugin.del(Some(&result)).unwrap();
         assert_eq!(node.sh(&left).unwrap(), "");
+        node.sh(&format!("cp /run/copy/* {JOURNALS}/")).unwrap();
+        let output = plugin.call("GC", &gc.to_string()).unwrap();
+        assert_eq!((output.code, node.sh(&left).unwrap()), (Some(0), String::new()), "{output:#?}");
     }
 }
