@@ -1,4 +1,7 @@
 //! A JSON value with its path, so that every message has the field, its value and the allowed values.
+//!
+//! serde's errors do not suffice, not even with serde_path_to_error: they have a text, and the specification wants a code (2 for an unknown
+//! key, 6 for a wrong type, 7 for a value that is not allowed) and, of an unknown key, the value.
 
 use std::fmt::Display;
 use std::net::IpAddr;
