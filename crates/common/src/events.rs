@@ -248,9 +248,13 @@ async fn publish(
         let mut published = publisher.publish(&event, &regarding).await;
         if matches!((&publisher, &published), (Publisher::Events(_), Err(Failure { is_forbidden: true, .. })))
         {
-            tracing::info!("events.k8s.io is forbidden; publishing core Events");
-            publisher = core();
-            published = publisher.publish(&event, &regarding).await;
+            // A namespace that is being deleted, or a quota, refuses Events of both APIs: then the right is not missing.
+            let other = core();
+            if other.publish(&event, &regarding).await.is_ok() {
+                tracing::info!("events.k8s.io is forbidden; publishing core Events");
+                publisher = other;
+                published = Ok(());
+            }
         }
         match published {
             Ok(()) => metrics.event(EventResult::Published),

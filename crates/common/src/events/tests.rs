@@ -257,6 +257,19 @@ async fn where_events_k8s_io_is_forbidden_core_events_are_published_and_counted_
     assert_eq!(counted(&events, "published"), 3);
 }
 
+/// The namespace of its object is being deleted.
+#[tokio::test]
+async fn an_event_that_both_apis_refuse_changes_nothing_for_the_next_one() {
+    let (events, seen) = env(|count| if count <= 2 { 403 } else { 201 });
+    events.found(&[problem("a", "bad label")]);
+    events.drain(LIMIT).await;
+    events.found(&[problem("b", "bad label")]);
+    events.drain(LIMIT).await;
+    let paths: Vec<_> = seen.lock().unwrap().iter().map(|(_, path, _)| path.clone()).collect();
+    assert!(paths.len() == 3 && paths[2].starts_with("/apis/events.k8s.io/"), "{paths:?}");
+    assert_eq!((counted(&events, "failed"), counted(&events, "published")), (1, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_that_meets_an_error_of_the_server_is_sent_again() {
     let (events, seen) = env(|count| if count < 3 { 500 } else { 201 });
