@@ -1,7 +1,8 @@
 //! HTTP(S) servers: one accept loop for all of them.
 //!
-//! * At most [`Limits::connections`] at a time. A TLS handshake, a request head and a request body each have a time limit,
-//!   and head and body a size limit: a server is open to the Pod network, and a slow or silent client must not lock others out.
+//! * At most [`Limits::connections`] at a time. A TLS handshake, a request head, a request body and a client that does not read its
+//!   response each have a time limit, and head and body a size limit: a server is open to the Pod network, and a slow or silent client
+//!   must not lock others out.
 //! * The handler gets each request with its whole body.
 //! * With the feature `https`: TLS whose files are read again when they change, client certificates
 //!   ([`Tls`]), and bearer tokens that the API server reviews ([`TokenAuthentication`]).
@@ -38,6 +39,7 @@ use tokio::{
     sync::Semaphore,
     time::timeout,
 };
+use tokio_io_timeout::TimeoutWriter;
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
@@ -70,7 +72,7 @@ pub struct Limits {
     pub head_time: Duration,
     /// Of a request head; 8 KiB at least.
     pub head_bytes: usize,
-    /// For a request body.
+    /// For a request body, and for a client that reads nothing of a response.
     pub body_time: Duration,
     /// Of a request body.
     pub body_bytes: usize,
@@ -298,11 +300,13 @@ where
             })
         }
     });
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(limits.body_time));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_buf_size(limits.head_bytes.max(LEAST_HEAD_BYTES))
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
     watcher.watch(connection).await.map_err(|error| error.to_string())
 }
 

@@ -131,6 +131,26 @@ async fn more_silent_clients_than_connections_do_not_lock_a_request_out() {
 }
 
 #[tokio::test]
+async fn clients_that_do_not_read_their_responses_do_not_lock_a_request_out() {
+    // More than the buffers of a connection.
+    let large = Bytes::from(vec![b'a'; 16 << 20]);
+    let server = Builder::new("test", LIMITS).bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let address = server.address().unwrap();
+    let handler = move |_, request: Request<Bytes>| {
+        let body = if request.uri().path() == "/large" { large.clone() } else { Bytes::new() };
+        async { Response::new(Full::new(body)) }
+    };
+    tokio::spawn(server.serve(handler, CancellationToken::new()));
+    let mut deaf = Vec::new();
+    for _ in 0..LIMITS.connections {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        deaf.push(stream);
+    }
+    assert_eq!(code(&plain(address, &post(0, "", "")).await), "200");
+}
+
+#[tokio::test]
 async fn a_shutdown_refuses_new_connections_and_finishes_the_request_in_flight() {
     let server = Builder::new("test", LIMITS).bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let address = server.address().unwrap();
