@@ -276,6 +276,8 @@ async fn rotate(requests: Requests, store: Store, mut current: Current, connecti
         let failed = format!("the renewed client certificate for {cluster} is not stored");
         until_done(&failed, || store.write(&new.kubeconfig)).await;
         current = new;
+        // By a clock that is ahead, a new certificate is due at once.
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 
