@@ -218,10 +218,17 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> RouteClass {
             let network = network_of(snapshot, nexthop).map_or_else(String::new, |on| on.name.clone());
             match gone {
                 Some(gone) => RouteClass::Orphan(gone),
-                None if snapshot.nodes.is_none() && !policy.all_next_hops_are_ports => {
+                None if !policy.all_next_hops_are_ports && !has_nodes(policy, snapshot) => {
+                    let nodes = match snapshot.nodes {
+                        None => "the cluster's Nodes are not read (nodesFrom)",
+                        Some(_) => {
+                            "none of the Nodes of nodesFrom has a pod network or an address of these routes, so they may be those of \
+                             another cluster"
+                        }
+                    };
                     RouteClass::Unknown(format!(
-                        "no port has the next hop on network {network}, but a machine outside of OpenStack may: the cluster's Nodes are \
-                         not read (nodesFrom), and safety.allNextHopsArePorts is false"
+                        "no port has the next hop on network {network}, but a machine outside of OpenStack may: {nodes}, and \
+                         safety.allNextHopsArePorts is false"
                     ))
                 }
                 None => RouteClass::Orphan(OrphanReason::NoPort { network }),
@@ -234,6 +241,15 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> RouteClass {
             RouteClass::Invalid("the next hop is on no subnet that the router is attached to".to_owned())
         }
     }
+}
+
+/// Whether the Nodes are known. Those of another cluster would say nothing about the routes of this one.
+fn has_nodes(policy: &Policy, snapshot: &Snapshot) -> bool {
+    let fits = |node: &Node| {
+        node.pod_cidrs.iter().any(|network| policy.applies_to(network))
+            || node.addresses.iter().any(|address| located(snapshot, *address).0)
+    };
+    snapshot.nodes.as_ref().is_some_and(|nodes| nodes.is_empty() || nodes.iter().any(fits))
 }
 
 /// The ports that may use the address among others, without ports whose server no longer exists.

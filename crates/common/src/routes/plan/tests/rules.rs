@@ -41,6 +41,8 @@ fn a_next_hop_without_a_port_is_unknown_where_it_may_be_a_machine_outside_of_ope
     };
     assert_eq!(classes_of(&env), (vec![false, true], 1));
     assert_eq!(classes(&env), ["NoPort", "ServerGone"]);
+    let of_another_cluster = env.clone().node("other", "192.168.7.9", "10.9.9.0/24");
+    assert_eq!(classes_of(&of_another_cluster), (vec![false, true], 1));
     let with_nodes = env.node("other", "10.0.0.99", "10.244.9.0/24");
     assert_eq!(classes_of(&with_nodes), (vec![true, true], 0), "the Nodes are known, and none has it");
 }
