@@ -97,9 +97,9 @@ impl Leadership {
         Leadership { view: None, step_down: None }
     }
 
-    /// Never leads.
-    #[cfg(test)]
-    pub(crate) fn never() -> Leadership {
+    /// Never leads: for tests.
+    #[must_use]
+    pub fn never() -> Leadership {
         Leadership { view: Some(watch::channel(View::default()).1), step_down: None }
     }
 

@@ -139,6 +139,8 @@ pub struct Memo {
     pub page: Option<String>,
     /// Time between two reconciliations.
     pub interval: Duration,
+    /// Reconciliations in a row that another client's write made useless.
+    outdated: u32,
     schedule: Schedule,
     nodes: Option<(NodesFrom, Cache<PartialObjectMeta<nodes::Node>>)>,
 }
@@ -157,6 +159,7 @@ impl common::controller::Reconciler for Reconciler {
             series: None,
             page: None,
             interval: BACKOFF.max,
+            outdated: 0,
             schedule: Schedule::default(),
             nodes: None,
         }
@@ -177,14 +180,21 @@ impl common::controller::Reconciler for Reconciler {
                 // Many policies must not be reconciled at the same moment.
                 memo.interval.mul_f64(0.9 + fastrand::f64() / 5.0)
             }
-            Err((error, _)) if error.is_gone() => return Ok(self.gone(memo)),
+            Err((error, _)) if error.is_gone(source) => return Ok(self.gone(memo)),
             // With `once`, no other reconciliation follows, so this is a failure.
-            Err((error, _)) if error.is_outdated() && self.queue.get().is_some() => CONFLICT_DELAY,
+            Err((error, _)) if error.is_outdated() && self.queue.get().is_some() => {
+                memo.outdated = memo.outdated.saturating_add(1);
+                let next = Backoff { base: CONFLICT_DELAY, ..BACKOFF }.delay(memo.outdated);
+                memo.schedule.ended(false, next, Instant::now());
+                return Ok(Next::After(next));
+            }
             Err((error, problem)) => {
+                memo.outdated = 0;
                 memo.events.found(problem.as_slice());
                 return Err(error);
             }
         };
+        memo.outdated = 0;
         memo.schedule.ended(false, next, Instant::now());
         Ok(Next::After(next))
     }

@@ -7,6 +7,7 @@ use common::cluster::error_chain;
 use common::routes::{ObserveError, RemovalError};
 
 use crate::router::RouterError;
+use crate::source::PolicySource;
 
 /// The code of a reconciliation that took too long; an alert uses it.
 pub const TIMED_OUT: &str = "TimedOut";
@@ -93,11 +94,12 @@ impl Error {
         }
     }
 
-    /// Whether the policy no longer exists.
+    /// Whether the policy no longer exists. That of the flags always does: without their ConfigMap, or its namespace, only the state is lost.
     #[must_use]
-    pub fn is_gone(&self) -> bool {
-        matches!(self, Error::Read { cause: kube::Error::Api(status), .. } | Error::Write { cause: kube::Error::Api(status), .. }
-            if status.code == 404)
+    pub fn is_gone(&self, source: &PolicySource) -> bool {
+        let (Error::Read { cause, .. } | Error::Write { cause, .. }) = self else { return false };
+        let is_object = matches!(source, PolicySource::Object(_));
+        is_object && matches!(cause, kube::Error::Api(status) if status.code == 404)
     }
 
     /// The Retry-After of the cloud.
@@ -109,5 +111,17 @@ impl Error {
             _ => None,
         };
         cause?.retry_after()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_of_flags_is_never_gone() {
+        let status = kube::core::Status::failure("not found", "NotFound").with_code(404).boxed();
+        let error = Error::Write { what: "ConfigMap ns/routegc-r".into(), cause: kube::Error::Api(status) };
+        assert!(error.is_gone(&PolicySource::Object("prod".into())) && !error.is_gone(&PolicySource::Flags));
     }
 }

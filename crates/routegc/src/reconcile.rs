@@ -101,7 +101,7 @@ impl Reconciler {
             self.metrics.forget(&before);
         }
         match result {
-            Err(error) if !error.is_outdated() && !error.is_gone() => {
+            Err(error) if !error.is_outdated() && !error.is_gone(source) => {
                 let problem = self.failed(&mut document, &error).await;
                 Err((error, Some(problem)))
             }
@@ -211,9 +211,10 @@ impl Reconciler {
         }
         // From here on, the removals may have taken effect if this future is dropped.
         let refused_before = memo.not_removed.take();
-        let (nodes, desired) = (observed.nodes.as_ref(), document.still_desired(&self.runtime.client));
+        let desired = document.still_desired(&self.runtime.client, &self.runtime.leadership);
+        let nodes = observed.nodes.as_ref();
         let (cloud, policy, snapshot) = (&observed.cloud, &observed.policy, &observed.snapshot);
-        let cause = match routes::apply(cloud, policy, snapshot, &removals, nodes, desired.as_ref()).await {
+        let cause = match routes::apply(cloud, policy, snapshot, &removals, nodes, Some(&desired)).await {
             Ok(applied) => {
                 if applied.removed.is_empty() && applied.recreated.is_empty() {
                     // If writing the status fails now, the next reconciliation must not count foreign removals as routegc's.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use common::api::routegc::{ALLOW_ANNOTATION, RouteGC, RouteGCSpec, RouteGCStatus};
+use common::cluster::error_chain;
+use common::leader::Leadership;
 use common::names;
 use common::plan::Regarding;
 use common::routes::StillDesired;
@@ -132,13 +134,31 @@ impl Document {
         }
     }
 
-    /// Checks before a removal that the policy is unchanged: the RouteGC exists with the same spec and the same approval, is not
-    /// being deleted, and no other one covers the same routes. None for flags, which cannot change.
+    /// Checks before a removal that this process leads, and that the policy is unchanged: the RouteGC exists with the same spec and the
+    /// same approval, is not being deleted, and no other one covers the same routes. Flags cannot change.
     #[must_use]
-    pub fn still_desired(&self, client: &Client) -> Option<StillDesired> {
-        let Stored::Object(object) = &self.stored else { return None };
-        let (client, read) = (client.clone(), object.metadata.clone());
-        Some(StillDesired::new(move || is_unchanged(client.clone(), read.clone()).boxed()))
+    pub fn still_desired(&self, client: &Client, leadership: &Leadership) -> StillDesired {
+        let read = match &self.stored {
+            Stored::Object(object) => Some(object.metadata.clone()),
+            Stored::State(_) => None,
+        };
+        let (client, leadership) = (client.clone(), leadership.clone());
+        StillDesired::new(move || {
+            let (client, leadership, read) = (client.clone(), leadership.clone(), read.clone());
+            async move {
+                let unchanged = match read {
+                    Some(read) => is_unchanged(client, read).await?,
+                    None => true,
+                };
+                // Last: the answer may have taken longer than the Lease.
+                if leadership.is_leading() {
+                    Ok(unchanged)
+                } else {
+                    Err("this process no longer leads".to_owned())
+                }
+            }
+            .boxed()
+        })
     }
 
     /// Writes the status if it differs. The write has the resourceVersion that was read, so a concurrent write is a conflict.
@@ -178,7 +198,7 @@ impl Document {
     }
 }
 
-async fn is_unchanged(client: Client, read: ObjectMeta) -> bool {
+async fn is_unchanged(client: Client, read: ObjectMeta) -> Result<bool, String> {
     let (name, namespace) = place(&read);
     let api = Api::<RouteGC>::namespaced(client, &namespace);
     // All of them: two policies may have found out at the same moment that their names lead to the same router. Each records its
@@ -191,13 +211,10 @@ async fn is_unchanged(client: Client, read: ObjectMeta) -> bool {
                     && annotation(now) == annotation(&read)
                     && (&now.uid, now.generation) == (&read.uid, read.generation)
             });
-            unchanged && !conflicts(&all.items).contains_key(&PolicySource::Object(name))
+            Ok(unchanged && !conflicts(&all.items).contains_key(&PolicySource::Object(name)))
         }
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "RouteGC {namespace}/{name} cannot be read before the removal");
-            false
-        }
-        Err(_) => false,
+        Ok(Err(error)) => Err(format!("cannot list the RouteGCs of {namespace}: {}", error_chain(&error))),
+        Err(_) => Err(format!("no list of the RouteGCs of {namespace} within {TIMEOUT:?}")),
     }
 }
 
@@ -292,17 +309,20 @@ mod tests {
             (200, with("annotations", json!({ (ALLOW_ANNOTATION): "0123" })), false),
             (200, with("annotations", json!({ "note": "0123" })), true),
             (200, with("deletionTimestamp", json!("2026-01-01T00:00:00Z")), false),
-            (403, refused, false),
         ] {
-            let desired = document.still_desired(&client(code, &body)).unwrap().check().await;
-            assert_eq!(desired, expected, "{body}");
+            let desired = document.still_desired(&client(code, &body), &Leadership::always());
+            assert_eq!(desired.check().await, Ok(expected), "{body}");
         }
+        let unknown = document.still_desired(&client(403, &refused), &Leadership::always()).check().await;
+        assert!(unknown.unwrap_err().starts_with("cannot list the RouteGCs of ns: "));
     }
 
     #[tokio::test]
-    async fn a_policy_of_flags_needs_no_check() {
+    async fn a_policy_of_flags_needs_only_the_lead() {
         let read: RouteGC = serde_json::from_value(object(json!({ "name": "prod" }))).unwrap();
         let document = Document::state(read.spec, empty("ns", "routegc-r-1"));
-        assert!(document.still_desired(&client(200, &json!({}))).is_none());
+        let none = client(500, &json!({}));
+        assert_eq!(document.still_desired(&none, &Leadership::always()).check().await, Ok(true));
+        assert!(document.still_desired(&none, &Leadership::never()).check().await.is_err());
     }
 }

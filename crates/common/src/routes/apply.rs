@@ -25,16 +25,19 @@ const TRIES: usize = 3;
 /// Checks whether the removals are still desired. It runs after the recheck, which can take minutes, and before each write: a policy
 /// that is changed or deleted in the meantime takes effect.
 #[derive(Clone)]
-pub struct StillDesired(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
+pub struct StillDesired(Arc<dyn Fn() -> BoxFuture<'static, Result<bool, String>> + Send + Sync>);
 
 impl StillDesired {
-    /// From a function that checks. It returns false if it cannot find out.
-    pub fn new(check: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
+    /// From a function that checks. It returns the reason if it cannot find out.
+    pub fn new(check: impl Fn() -> BoxFuture<'static, Result<bool, String>> + Send + Sync + 'static) -> Self {
         StillDesired(Arc::new(check))
     }
 
     /// Whether the removals are still desired.
-    pub async fn check(&self) -> bool {
+    ///
+    /// # Errors
+    /// This is unknown.
+    pub async fn check(&self) -> Result<bool, String> {
         (self.0)().await
     }
 }
@@ -92,10 +95,11 @@ pub enum RemovalError {
     )]
     Contention,
     /// [`StillDesired`] returned false: nothing was sent to Neutron.
-    #[error(
-        "the policy was changed or deleted since the decision, or cannot be read again: nothing was removed"
-    )]
+    #[error("the policy was changed or deleted since the decision: nothing was removed")]
     PolicyChanged,
+    /// [`StillDesired`] could not find out: nothing was sent to Neutron.
+    #[error("the last check before the removal failed: {0}; nothing was removed")]
+    Unchecked(String),
     /// Neutron can neither remove pairs nor compare revisions.
     #[error(
         "this Neutron has neither extraroute-atomic nor revision-if-match: the whole list would be replaced, and a route that another \
@@ -127,6 +131,7 @@ impl RemovalError {
             RemovalError::InvalidRoutes { .. } => "RouterHasInvalidRoutes",
             RemovalError::Contention => "RouterChanging",
             RemovalError::PolicyChanged => "PolicyChanged",
+            RemovalError::Unchecked(_) => "KubernetesUnavailable",
             RemovalError::NoLock => "NoSafeUpdate",
             RemovalError::Refused(cause) if cause.is_forbidden() => "Forbidden",
             RemovalError::Refused(_) => "RemovalFailed",
@@ -241,7 +246,11 @@ pub async fn remove(cloud: &Cloud, router: &str, pairs: &[Route]) -> Result<Appl
 
 async fn ensure_still_desired(desired: Option<&StillDesired>) -> Result<(), RemovalError> {
     let Some(desired) = desired else { return Ok(()) };
-    if desired.check().await { Ok(()) } else { Err(RemovalError::PolicyChanged) }
+    match desired.check().await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(RemovalError::PolicyChanged),
+        Err(why) => Err(RemovalError::Unchecked(why)),
+    }
 }
 
 /// Those of the routes that the router has, and the others.

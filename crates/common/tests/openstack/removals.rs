@@ -221,12 +221,16 @@ async fn nothing_is_written_if_the_removals_are_no_longer_desired() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         let desired = StillDesired::new(move || {
-            std::future::ready(count.fetch_add(1, Ordering::Relaxed) < yes).boxed()
+            std::future::ready(Ok(count.fetch_add(1, Ordering::Relaxed) < yes)).boxed()
         });
         let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, Some(&desired)).await;
         let error = done.unwrap_err();
         assert_eq!((error.code(), error.changed_nothing()), ("PolicyChanged", true), "{error}");
         assert_eq!((site.count("PUT"), asked.load(Ordering::Relaxed)), (yes, yes + 1));
+        let unknown = StillDesired::new(|| std::future::ready(Err("no response".to_owned())).boxed());
+        let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, Some(&unknown)).await;
+        assert_eq!(done.unwrap_err().code(), "KubernetesUnavailable");
+        assert_eq!(site.count("PUT"), yes);
     }
 }
 
