@@ -10,7 +10,7 @@ use super::{
     observe,
     plan::{Config, MacRule},
 };
-use crate::{args::ProcessArgs, names};
+use crate::{api::TunId, args::ProcessArgs, names};
 
 /// Programs the datapath of this node
 #[derive(Group, Clone, Debug)]
@@ -113,6 +113,12 @@ impl VxlanArgs {
     #[must_use]
     pub fn marks(&self) -> u32 {
         self.mark_mask.unwrap_or(0x3fff)
+    }
+
+    /// The largest tunnel ID that has a mark. The mark with all bits is that of packets to pods.
+    #[must_use]
+    pub fn max_tun_id(&self) -> u32 {
+        (1 << self.marks().count_ones()) - 2
     }
 
     fn is_given(&self) -> bool {
@@ -222,6 +228,10 @@ impl Args {
             mac_rule: match own.driver {
                 DriverName::Vxlan => MacRule::Derived,
                 DriverName::Ovs => MacRule::Annotated,
+            },
+            max_tun_id: match own.driver {
+                DriverName::Vxlan => self.vxlan.max_tun_id(),
+                DriverName::Ovs => TunId::MAX,
             },
             namespace: namespace.to_owned(),
             binds: own.binds_service.clone(),

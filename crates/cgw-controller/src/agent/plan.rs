@@ -39,6 +39,8 @@ pub struct Config {
     pub exclude_cidrs: Vec<Ipv4Net>,
     /// The MAC address that a gateway must have.
     pub mac_rule: MacRule,
+    /// The largest tunnel ID that the driver can program.
+    pub max_tun_id: u32,
     /// Namespace of the store `binds`.
     pub namespace: String,
     /// Name of the store `binds`.

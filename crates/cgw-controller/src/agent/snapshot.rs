@@ -79,6 +79,14 @@ impl Store {
     pub fn admitting(&self, vip: Vip, service: &ObjectKey) -> Option<&Bind> {
         self.binds.get(&vip).filter(|bind| bind.owner.admits(service.namespace(), service.name()))
     }
+
+    /// Whether the VIP has a record that cannot be read: it is bound, and its owner is unknown.
+    #[must_use]
+    pub fn is_unreadable(&self, vip: Vip) -> bool {
+        let is_its =
+            |error: &EntryError| matches!(error, EntryError::Value { key, .. } if *key == Bind::key(vip));
+        self.errors.iter().any(is_its)
+    }
 }
 
 /// A Service with the annotation `vip`.

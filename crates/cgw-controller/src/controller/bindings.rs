@@ -170,7 +170,15 @@ impl Bindings {
         let (services, tenants) =
             self.tenants(services, |tenant| tenant.vip == Some(vip) || named.as_ref() == Some(&tenant.name));
         let binds = Arc::clone(&records.binds);
-        let snapshot = Snapshot { vip, binds, is_served, has_namespace, services: tenants, master };
+        let snapshot = Snapshot {
+            vip,
+            binds,
+            is_served,
+            has_namespace,
+            services: tenants,
+            master,
+            has_no_master: false,
+        };
         Ok(Observed { snapshot, records, services })
     }
 
@@ -233,6 +241,7 @@ impl Bindings {
             has_namespace: true,
             services: tenants,
             master: self.known.get(vip),
+            has_no_master: self.known.has_none(vip),
         };
         Observed { snapshot, records, services }
     }

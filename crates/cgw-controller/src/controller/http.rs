@@ -30,13 +30,13 @@ use crate::api::stores::Owner;
 /// The description of the API, in OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("http/openapi.json");
 
-/// A notification of a keeper with the most VIPs has less than 128 KiB.
+/// A notification of a keeper with the most VIPs, of IPv6, has less than 256 KiB.
 pub const LIMITS: Limits = Limits {
     connections: 256,
     head_time: Duration::from_secs(10),
     head_bytes: 16 << 10,
     body_time: Duration::from_secs(10),
-    body_bytes: 128 << 10,
+    body_bytes: 256 << 10,
 };
 
 /// VIPs of one notification: a virtual router has fewer.

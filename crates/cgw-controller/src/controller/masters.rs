@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +18,8 @@ use super::plan::{Master, master};
 use crate::api::Vip;
 use crate::api::http::KeeperStatus;
 
-/// The most bytes of a status: with 4,000 VIPs it has less.
-const STATUS_BYTES: usize = 128 * 1024;
+/// The most bytes of a status: with 4,096 VIPs of IPv6 it has less.
+const STATUS_BYTES: usize = 256 * 1024;
 
 /// The response of a status server, or why there is none.
 pub type Status = Result<KeeperStatus, NoStatus>;
@@ -105,20 +105,35 @@ impl Poller {
 }
 
 /// The last known master of each VIP, so that a Service that another replica has just bound gets it at once. The API server has
-/// what must survive a restart: the annotations of the Services.
+/// what must survive a restart: the annotations of the Services. None: the last poll found no master.
 #[derive(Debug, Default)]
-pub struct Known(Mutex<HashMap<Vip, Master>>);
+pub struct Known(Mutex<HashMap<Vip, Option<Master>>>);
 
 impl Known {
     /// The last known master.
     #[must_use]
     pub fn get(&self, vip: Vip) -> Option<Master> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&vip).copied()
+        self.lock().get(&vip).copied().flatten()
+    }
+
+    /// Whether the keepers were polled, and none of them was MASTER.
+    #[must_use]
+    pub fn has_none(&self, vip: Vip) -> bool {
+        self.lock().get(&vip) == Some(&None)
     }
 
     /// Records a master.
-    pub fn set(&self, vip: Vip, master: Option<Master>) {
-        set(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), vip, master);
+    pub fn set(&self, vip: Vip, master: Master) {
+        self.lock().insert(vip, Some(master));
+    }
+
+    /// Removes what is known of a VIP that is not bound any more.
+    pub fn forget(&self, vip: Vip) {
+        self.lock().remove(&vip);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vip, Option<Master>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the master that a poll shows, and returns it. `before` was in force when the poll began, and the Services have `recorded`
@@ -130,19 +145,12 @@ impl Known {
         recorded: Option<Master>,
         statuses: &[KeeperStatus],
     ) -> Option<Master> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let current = master::newest(recorded, known.get(&vip).copied());
+        let mut known = self.lock();
+        let current = master::newest(recorded, known.get(&vip).copied().flatten());
         let master = if current == before { master::elect(statuses, current) } else { current };
-        set(&mut known, vip, master);
+        known.insert(vip, master);
         master
     }
-}
-
-fn set(known: &mut HashMap<Vip, Master>, vip: Vip, master: Option<Master>) {
-    match master {
-        Some(master) => known.insert(vip, master),
-        None => known.remove(&vip),
-    };
 }
 
 #[cfg(test)]
@@ -190,16 +198,23 @@ mod tests {
 
         let known = Known::default();
         assert_eq!(known.polled(vip, None, None, &before_the_flip), first);
-        known.set(vip, second);
+        known.set(vip, second.unwrap());
         assert_eq!(known.polled(vip, first, first, &before_the_flip), second);
         // Another replica was notified, and its annotations show it.
         let known = Known::default();
-        known.set(vip, first);
+        known.set(vip, first.unwrap());
         assert_eq!(known.polled(vip, first, second, &before_the_flip), second);
         assert_eq!(known.get(vip), second);
         // Nothing happened during the poll: the second gateway is not MASTER, and the clock of the first one is late.
         let elected = known.polled(vip, second, second, &before_the_flip).unwrap();
         assert_eq!((elected.gateway, elected.epoch.0), (first.unwrap().gateway, 200_001));
+        // No keeper is MASTER.
+        assert!(!known.has_none(vip));
+        let nobody = [status("10.0.0.1", "FAULT", 300.0)];
+        assert_eq!((known.polled(vip, Some(elected), second, &nobody), known.get(vip)), (None, None));
+        assert!(known.has_none(vip));
+        known.forget(vip);
+        assert!(!known.has_none(vip));
     }
 
     #[tokio::test]

@@ -97,7 +97,7 @@ impl Bindings {
             let notified = epoch.map(|epoch| Master { gateway, epoch });
             match notified.and_then(|notified| in_force(current, notified)) {
                 Some(master) => {
-                    self.known.set(vip, Some(master));
+                    self.known.set(vip, master);
                     all.push((vip, Notified::Master(master)));
                 }
                 None => unconfirmed.push((vip, current)),

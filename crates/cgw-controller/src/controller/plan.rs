@@ -115,6 +115,8 @@ pub struct Snapshot {
     pub services: BTreeMap<ServiceName, Tenant>,
     /// The gateway that is MASTER. None: not known.
     pub master: Option<Master>,
+    /// The keepers were polled, and none is MASTER. The annotations still name the last gateway.
+    pub has_no_master: bool,
 }
 
 impl Snapshot {

@@ -150,30 +150,33 @@ impl Resync {
         let snapshot = self.bindings.observe_cached(vip).snapshot;
         let repair = repair::repair(&snapshot);
         self.report(memo, &repair.problems);
+        // A Service that cannot be written must not delay the repair of another one.
+        let mut refreshed = Ok(());
         if !repair.refresh.is_empty() {
             let budget = EventBudget::default();
             let updated = self.bindings.services.refresh(&snapshot, &Cause::Polled, &budget).await;
             if let Some(failed) = updated.failed.first() {
                 let what = format!("Service {failed}");
-                return Err(Error::Conflicts { what, times: 1 });
+                refreshed = Err(Error::Conflicts { what, times: 1 });
             }
         }
         if repair.delayed.is_empty() {
             memo.since = None;
+            refreshed?;
             let is_gone = snapshot.record().is_none() && snapshot.services.is_empty();
             if is_gone {
-                self.bindings.known.set(vip, None);
+                self.bindings.known.forget(vip);
             }
             return Ok(if is_gone { Next::Gone } else { Next::OnChange });
         }
         let since = *memo.since.get_or_insert_with(Instant::now);
         let remaining = self.repair_delay.saturating_sub(since.elapsed());
         if !remaining.is_zero() {
-            return Ok(Next::After(remaining));
+            return refreshed.map(|()| Next::After(remaining));
         }
         self.repair(vip).await?;
         memo.since = None;
-        Ok(Next::OnChange)
+        refreshed.map(|()| Next::OnChange)
     }
 
     /// Finishes what a request has left.

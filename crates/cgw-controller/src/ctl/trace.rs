@@ -24,12 +24,13 @@ use crate::agent::{
 const AGENT: &str = "app.kubernetes.io/name=cgw-controller,app.kubernetes.io/component=agent";
 
 /// The agent's variables that decide, and their flags.
-const DECIDING: [(&str, &str); 5] = [
+const DECIDING: [(&str, &str); 6] = [
     ("PERIMETER_DRIVER", "--driver"),
     ("PERIMETER_CLUSTER_CIDR", "--cluster-cidr"),
     ("PERIMETER_SERVICE_CIDR", "--service-cidr"),
     ("PERIMETER_EXCLUDE_CIDR", "--exclude-cidr"),
     ("PERIMETER_BINDS_SERVICE", "--binds-service"),
+    ("PERIMETER_MARK_MASK", "--mark-mask"),
 ];
 
 #[derive(Parser)]

@@ -38,7 +38,7 @@ const REQUEST: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(10);
 
 /// A response is one short sentence, and names of Services.
-const RESPONSE_BYTES: usize = 64 * 1024;
+const RESPONSE_BYTES: usize = 256 * 1024;
 
 /// Why the controller has not confirmed a notification.
 #[derive(Debug, thiserror::Error)]

@@ -155,7 +155,9 @@ impl Notifier {
             self.was_master = true;
             return Some(notification);
         }
-        let tun_mac = view.tun_mac.filter(|_| self.was_master && view.state == VrrpState::Backup)?;
+        let tun_mac = view
+            .tun_mac
+            .filter(|_| self.was_master && matches!(view.state, VrrpState::Backup | VrrpState::Fault))?;
         // keepalived removes the VIPs one by one, and may have begun before the node was observed last.
         let vips = view.configured.iter().flat_map(|range| range.iter()).collect();
         Some(Notification { vips, node_ip: view.node_ip, tun_mac, since: None })

@@ -32,6 +32,7 @@ use super::report::Reporter;
 use super::run_dir::{Record, RunDir};
 use super::sys::{self, Signal};
 use super::vrrp::{self, Vrrp};
+use crate::api::VipRange;
 use crate::api::http::VrrpState;
 
 /// Between two observations of keepalived's processes: a stopped one is detected within this time, for two reads of /proc.
@@ -48,6 +49,10 @@ const START: Duration = Duration::from_secs(10);
 
 /// After SIGTERM keepalived sends a priority-0 advert, removes the addresses, and waits a second for its children.
 const STOP: Duration = Duration::from_secs(3);
+
+/// After a reload, until keepalived has certainly removed the addresses that the new configuration does not have: longer than the watchdog's
+/// limits, so that it was scheduled in between.
+const SETTLE: Duration = Duration::from_secs(30);
 
 /// For the VRRP process after the unexpected end of its parent: it sends a priority-0 advert and removes its addresses by itself.
 const GRACE: Duration = Duration::from_millis(150);
@@ -99,14 +104,16 @@ struct Running {
     watchdog: Watchdog,
     fifo: Lines<BufReader<pipe::Receiver>>,
     started: Duration,
+    /// When it was reloaded last, and the VIPs that it has since.
+    reloaded: Option<(Duration, Vec<VipRange>)>,
 }
 
 impl Supervisor {
-    /// Renders the configuration, and has keepalived check it.
+    /// Renders the configuration, and has keepalived check it. Returns its VIPs.
     ///
     /// # Errors
     /// keepalived refuses it, or cannot be run.
-    pub async fn configure(&mut self) -> anyhow::Result<()> {
+    pub async fn configure(&mut self) -> anyhow::Result<Vec<VipRange>> {
         let router = Arc::clone(&self.router.borrow_and_update());
         let fifo = self.run_dir.fifo();
         let paths = Paths { program: &self.program, run_dir: self.run_dir.path(), fifo: &fifo };
@@ -122,7 +129,8 @@ impl Supervisor {
         self.record.vips.extend(added);
         self.record.tunnel_interface.clone_from(&router.tunnel_interface);
         self.record.interface.clone_from(&router.interface);
-        self.write_record()
+        self.write_record()?;
+        Ok(router.vips.clone())
     }
 
     /// Runs keepalived until `stop` is cancelled. Then it is ended so that a peer takes over at once.
@@ -164,6 +172,8 @@ impl Supervisor {
 
     async fn start(&mut self) -> anyhow::Result<Running> {
         self.strip(Because::VipsStale);
+        // No keepalived runs, so nothing is left of an earlier configuration.
+        self.record.vips.clone_from(&self.router.borrow().vips);
         // A configuration that changed while keepalived did not run.
         if self.router.has_changed().unwrap_or(false)
             && let Err(error) = self.configure().await
@@ -210,6 +220,7 @@ impl Supervisor {
             watchdog: Watchdog::default(),
             fifo,
             started: sys::monotonic(),
+            reloaded: None,
         })
     }
 
@@ -249,25 +260,27 @@ impl Supervisor {
                     if let Some(end) = self.observe(running) {
                         return end;
                     }
+                    self.settle(running);
                 }
                 changed = self.router.changed() => {
                     if changed.is_err() {
                         return End::Stopped;
                     }
-                    self.reload(running.leader).await;
+                    self.reload(running).await;
                 }
             }
         }
     }
 
     /// Applies a changed configuration without losing the mastership.
-    async fn reload(&mut self, leader: Process) {
-        let reloaded = match self.configure().await {
-            Ok(()) => sys::send(leader.pid, Signal::Hangup).context("sending SIGHUP to keepalived"),
-            Err(error) => Err(error),
-        };
+    async fn reload(&mut self, running: &mut Running) {
+        let reloaded = self.configure().await.and_then(|vips| {
+            let sent = sys::send(running.leader.pid, Signal::Hangup);
+            sent.context("sending SIGHUP to keepalived").map(|()| vips)
+        });
         match reloaded {
-            Ok(()) => {
+            Ok(vips) => {
+                running.reloaded = Some((sys::monotonic(), vips));
                 self.configuration.ready();
                 tracing::info!("keepalived is reloaded with the changed configuration");
             }
@@ -275,6 +288,18 @@ impl Supervisor {
                 self.configuration.failing(format!("{error:#}"));
                 tracing::error!("the changed configuration is not used: {error:#}");
             }
+        }
+    }
+
+    /// After a while the record has only the VIPs of the present configuration: another virtual router of this node may have the others by
+    /// now, and this keeper must not remove them.
+    fn settle(&mut self, running: &mut Running) {
+        let now = sys::monotonic();
+        let settled = running.reloaded.take_if(|(at, _)| now.saturating_sub(*at) >= SETTLE);
+        let Some((_, vips)) = settled else { return };
+        self.record.vips = vips;
+        if let Err(error) = self.write_record() {
+            tracing::error!("{error:#}");
         }
     }
 

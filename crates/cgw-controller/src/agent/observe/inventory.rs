@@ -201,14 +201,16 @@ impl Inventory {
     #[must_use]
     pub fn snapshot(&self, node: &str) -> Snapshot {
         let carrier = |(key, service): (&ObjectKey, &Arc<Service>)| {
-            let admitted = |vip: Vip| self.store.as_ref()?.admitting(vip, key);
+            let is_bound = |vip: Vip| {
+                let store = self.store.as_ref();
+                store.is_some_and(|store| store.admitting(vip, key).is_some() || store.is_unreadable(vip))
+            };
             let vip = Carried::vip_of(&service.annotations).ok().flatten();
-            let (pods, slices) = match vip.and_then(admitted) {
-                Some(_) => (
-                    self.selected(service),
-                    self.slices.get(key).into_iter().flat_map(BTreeMap::values).cloned().collect(),
-                ),
-                None => (Vec::new(), Vec::new()),
+            let (pods, slices) = if vip.is_some_and(is_bound) {
+                let slices = self.slices.get(key).into_iter().flat_map(BTreeMap::values);
+                (self.selected(service), slices.cloned().collect())
+            } else {
+                (Vec::new(), Vec::new())
             };
             Carrier { service: Arc::clone(service), pods, slices }
         };

@@ -29,7 +29,7 @@ pub struct Bindings<'a> {
     pub paths: BTreeMap<Ipv4Addr, Path>,
 }
 
-/// A Service that a binding admits.
+/// A Service that a binding admits, or may admit: its record cannot be read.
 #[derive(Clone, Debug)]
 pub struct Admitted<'a> {
     /// The Service.
@@ -91,7 +91,13 @@ impl<'a> Bindings<'a> {
                 }
             };
             let Some(bind) = store.admitting(vip, &service.key) else {
-                problems.service(service, Reason::not_admitted(vip));
+                if store.is_unreadable(vip) {
+                    let because = Reason::UnreadableBinding { vip: vip.to_string() };
+                    problems.service(service, because.clone());
+                    services.push(Admitted { carrier, vip: Err(Refusal { vip, because }) });
+                } else {
+                    problems.service(service, Reason::not_admitted(vip));
+                }
                 continue;
             };
             if service.selector.is_empty() {
@@ -152,11 +158,12 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// The Services of a VIP are written one after the other: the newest gateway is in force. With equal epochs a named one is.
+    /// The Services of a VIP are written one after the other: the newest gateway is in force. One that names none has joined while no
+    /// gateway was known, and its epoch may be that of an earlier binding.
     fn is_better(&self, than: &Named<'_>) -> bool {
         let rank = |named: &Named<'_>| {
             let gateway = named.gateway.as_ref().ok().copied();
-            (gateway.is_some(), named.epoch, gateway.flatten())
+            (gateway.flatten().is_some(), gateway.is_some(), named.epoch, gateway.flatten())
         };
         rank(self) > rank(than)
     }
@@ -190,6 +197,13 @@ fn usable(
     }
     if let Some((node, _)) = nodes.node(address) {
         return Err(Reason::VipOfNode { vip: address, node: node.to_owned() });
+    }
+    if tun_id.number() > config.max_tun_id {
+        return Err(Reason::TunIdTooLarge {
+            vip: address,
+            tun_id: tun_id.to_string(),
+            max: config.max_tun_id,
+        });
     }
     match owners.get(&tun_id) {
         Some(owner) if *owner != vip => Err(Reason::tun_id(address, tun_id, *owner)),

@@ -113,13 +113,10 @@ impl Nodes {
         if !own.is_empty() && outside(own).is_none() {
             return own.clone();
         }
-        match outside(all) {
-            None => all.clone(),
-            Some(pod) => {
-                problems.node(snapshot, Reason::PodOutsideNetworks { pod: pod.key.to_string() });
-                Vec::new()
-            }
+        if let Some(pod) = outside(all) {
+            problems.node(snapshot, Reason::PodOutsideNetworks { pod: pod.key.to_string() });
         }
+        all.clone()
     }
 }
 

@@ -26,10 +26,12 @@ pub enum Reason {
     InvalidBinding { error: String },
     InvalidVip { error: String },
     NotAdmitted { vip: String },
+    UnreadableBinding { vip: String },
     Ipv6Vip { vip: String },
     VipInNetwork { vip: Ipv4Addr, network: String, kind: &'static str },
     VipOfNode { vip: Ipv4Addr, node: String },
     TunIdInUse { vip: Ipv4Addr, tun_id: String, other: String },
+    TunIdTooLarge { vip: Ipv4Addr, tun_id: String, max: u32 },
     VipExcluded { vip: Ipv4Addr, network: String },
     NoSelector,
     InvalidGateway { vip: Ipv4Addr, error: String },
@@ -46,7 +48,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code, for the metric.
-    pub const CODES: [&'static str; 24] = [
+    pub const CODES: [&'static str; 26] = [
         "NoNode",
         "NoNodeAddress",
         "NoPodNetwork",
@@ -55,10 +57,12 @@ impl Reason {
         "InvalidBinding",
         "InvalidVip",
         "NotAdmitted",
+        "UnreadableBinding",
         "Ipv6Vip",
         "VipInNetwork",
         "VipOfNode",
         "TunIdInUse",
+        "TunIdTooLarge",
         "VipExcluded",
         "NoSelector",
         "InvalidGateway",
@@ -85,10 +89,12 @@ impl common::plan::Reason for Reason {
             Reason::InvalidBinding { .. } => "InvalidBinding",
             Reason::InvalidVip { .. } => "InvalidVip",
             Reason::NotAdmitted { .. } => "NotAdmitted",
+            Reason::UnreadableBinding { .. } => "UnreadableBinding",
             Reason::Ipv6Vip { .. } => "Ipv6Vip",
             Reason::VipInNetwork { .. } => "VipInNetwork",
             Reason::VipOfNode { .. } => "VipOfNode",
             Reason::TunIdInUse { .. } => "TunIdInUse",
+            Reason::TunIdTooLarge { .. } => "TunIdTooLarge",
             Reason::VipExcluded { .. } => "VipExcluded",
             Reason::NoSelector => "NoSelector",
             Reason::InvalidGateway { .. } => "InvalidGateway",
@@ -125,15 +131,18 @@ impl fmt::Display for Reason {
             Reason::PodOutsideNetworks { pod } => write!(
                 f,
                 "pod {pod} has an address outside of the pod networks (spec.podCIDRs, --cluster-cidr): set --cluster-cidr; packets \
-                 of pods that the agent has not read yet are not dropped"
+                 of pods outside of them are not dropped before the agent has read these pods"
             ),
             Reason::NoStore { service } => {
                 write!(f, "Service {service} with the bindings does not exist: the datapath stays as it is")
             }
-            Reason::InvalidBinding { error } => write!(f, "a binding has no effect: {error}"),
+            Reason::InvalidBinding { error } => write!(f, "a binding cannot be read, and admits no Service: {error}"),
             Reason::InvalidVip { error } => write!(f, "the annotation vip has no effect: {error}"),
             Reason::NotAdmitted { vip } => {
                 write!(f, "no binding of VIP {vip} admits this Service: its annotations have no effect")
+            }
+            Reason::UnreadableBinding { vip } => {
+                write!(f, "the record of the binding of VIP {vip} cannot be read: {DROPPED}")
             }
             Reason::Ipv6Vip { vip } => {
                 write!(f, "VIP {vip} is of IPv6, which the datapath does not support: {DROPPED}")
@@ -147,6 +156,11 @@ impl fmt::Display for Reason {
             Reason::TunIdInUse { vip, tun_id, other } => {
                 write!(f, "tunnel ID {tun_id} of VIP {vip} is that of VIP {other} too: {DROPPED}")
             }
+            Reason::TunIdTooLarge { vip, tun_id, max } => write!(
+                f,
+                "tunnel ID {tun_id} of VIP {vip} is above {max:#x}, the largest one of the agents' --mark-mask: {DROPPED}; bind the VIP \
+                 with another tunnel ID"
+            ),
             Reason::VipExcluded { vip, network } => write!(
                 f,
                 "VIP {vip} is in {network} of --exclude-cidr: bound pods reach it with the address that the CNI gives them"

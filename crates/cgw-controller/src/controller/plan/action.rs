@@ -228,7 +228,7 @@ impl fmt::Display for Cause {
             ),
             Cause::NoMaster(vip) => write!(
                 f,
-                "no gateway of VIP {vip} is MASTER; the pods of this Service cannot leave the cluster"
+                "no keeper of VIP {vip} reports that it is MASTER: the pods of this Service may not be able to leave the cluster"
             ),
         }
     }

@@ -81,8 +81,9 @@ fn problem(snapshot: &Snapshot, tenant: &Tenant) -> Option<Problem<Cause>> {
         Owner::Service { namespace: tenant.name.namespace.clone(), service: tenant.name.name.clone() };
     let because = match bind::conflict(snapshot, tenant) {
         Some((other, port)) => Cause::PortConflict(vip, other, port),
-        None if tenant.carried.is_none_or(|carried| carried.gateway.is_none())
-            && snapshot.master.is_none() =>
+        None if snapshot.has_no_master => Cause::NoMaster(vip),
+        None if snapshot.master.is_none()
+            && tenant.carried.is_none_or(|carried| carried.gateway.is_none()) =>
         {
             Cause::NoMaster(vip)
         }

@@ -74,6 +74,7 @@ pub(super) fn free() -> Snapshot {
         has_namespace: true,
         services: services.into_iter().map(|tenant| (tenant.name.clone(), tenant)).collect(),
         master: Some(master(21, 100)),
+        has_no_master: false,
     }
 }
 

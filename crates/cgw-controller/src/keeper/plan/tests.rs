@@ -115,22 +115,24 @@ fn a_new_promotion_is_notified_although_nothing_else_changed() {
 }
 
 #[test]
-fn a_backup_that_was_master_has_the_controller_poll_all_vips_once() {
-    let mut notifier = Notifier::default();
-    assert_eq!(notifier.next(ZERO, &view(VrrpState::Backup, 1)), Next::Idle, "it was not MASTER");
-    let attempt = sent(&mut notifier, ZERO, &master(1));
-    notifier.done(ZERO, attempt, true);
-    // keepalived does not run in between, and had begun to remove the VIPs.
-    assert_eq!(notifier.next(ZERO, &view(VrrpState::Init, 2)), Next::Idle);
-    let backup = View { vips: BTreeSet::new(), ..view(VrrpState::Backup, 2) };
-    let Next::Send(attempt, notification) = notifier.next(ZERO, &backup) else { panic!() };
-    assert_eq!((notification.vips.len(), notification.since), (2, None));
-    assert_eq!(notifier.done(ZERO, attempt, false), Some(1));
-    let Next::WaitUntil(retry) = notifier.next(ZERO, &backup) else { panic!() };
-    let attempt = sent(&mut notifier, retry, &backup);
-    assert_eq!(notifier.done(retry, attempt, true), Some(0));
-    assert_eq!(notifier.next(retry, &backup), Next::Idle);
-    sent(&mut notifier, retry, &master(3));
+fn a_keeper_that_is_not_master_any_more_has_the_controller_poll_all_vips_once() {
+    for state in [VrrpState::Backup, VrrpState::Fault] {
+        let mut notifier = Notifier::default();
+        assert_eq!(notifier.next(ZERO, &view(state, 1)), Next::Idle, "it was not MASTER");
+        let attempt = sent(&mut notifier, ZERO, &master(1));
+        notifier.done(ZERO, attempt, true);
+        // keepalived does not run in between, and had begun to remove the VIPs.
+        assert_eq!(notifier.next(ZERO, &view(VrrpState::Init, 2)), Next::Idle);
+        let other = View { vips: BTreeSet::new(), ..view(state, 2) };
+        let Next::Send(attempt, notification) = notifier.next(ZERO, &other) else { panic!() };
+        assert_eq!((notification.vips.len(), notification.since), (2, None));
+        assert_eq!(notifier.done(ZERO, attempt, false), Some(1));
+        let Next::WaitUntil(retry) = notifier.next(ZERO, &other) else { panic!() };
+        let attempt = sent(&mut notifier, retry, &other);
+        assert_eq!(notifier.done(retry, attempt, true), Some(0));
+        assert_eq!(notifier.next(retry, &other), Next::Idle);
+        sent(&mut notifier, retry, &master(3));
+    }
 }
 
 /// A keeper, a network and a controller. The controller reads the status servers when it is notified. Another gateway is MASTER all the

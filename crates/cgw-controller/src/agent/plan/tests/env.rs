@@ -13,7 +13,7 @@ use crate::{
     },
     api::{
         TunId, Vip,
-        stores::{Bind, Owner},
+        stores::{Bind, EntryError, Owner},
     },
     names,
 };
@@ -32,6 +32,7 @@ pub fn config() -> Config {
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap()],
         exclude_cidrs: Vec::new(),
         mac_rule: MacRule::Derived,
+        max_tun_id: 0x3ffe,
         namespace: "cgw-system".into(),
         binds: names::BINDS.into(),
     }
@@ -129,6 +130,7 @@ pub fn bind(owner: &str, tun_id: u32) -> Bind {
 pub struct TestEnv {
     pub inventory: Inventory,
     pub binds: BTreeMap<Vip, Bind>,
+    pub unreadable: Vec<EntryError>,
 }
 
 impl TestEnv {
@@ -160,12 +162,20 @@ impl TestEnv {
     }
 
     fn set_binds(&mut self) {
-        let store = Store { binds: self.binds.clone(), errors: Vec::new() };
+        let store = Store { binds: self.binds.clone(), errors: self.unreadable.clone() };
         self.inventory.set_store(Some(store));
     }
 
     pub fn bind(&mut self, vip: &str, bind: Bind) {
         self.binds.insert(vip.parse().unwrap(), bind);
+        self.set_binds();
+    }
+
+    /// Makes the record of a binding unreadable.
+    pub fn damage(&mut self, vip: &str) {
+        let vip = vip.parse().unwrap();
+        self.binds.remove(&vip);
+        self.unreadable.push(EntryError::Value { key: Bind::key(vip), error: "version 2".into() });
         self.set_binds();
     }
 

@@ -141,6 +141,12 @@ fn services_of_one_vip_use_the_newest_gateway() {
         assert_eq!(datapath.vips[&ip(VIP_A)].ports.len(), 2);
         assert_eq!(problems.len(), 0);
     }
+    // It has joined while no gateway was known, with the epoch of an earlier binding.
+    let mut joined = service("a/second", VIP_A, "", "app=s");
+    joined.annotations.insert(names::EPOCH.into(), "9".into());
+    env.service(joined);
+    let expected = VipRoute::Remote { node_ip: ip(G1), tun_mac: mac_of(G1).parse().unwrap() };
+    assert_eq!(route(&env.datapath("n1").0, VIP_A), expected);
 }
 
 #[test]
@@ -173,16 +179,31 @@ fn a_vip_that_cannot_be_used_leaves_its_pods_neither_bound_nor_unbound() {
         (N1, "VipOfNode"),
         (G2, "VipOfNode"),
         ("192.168.50.203", "TunIdInUse"),
+        ("192.168.50.204", "TunIdTooLarge"),
+        ("192.168.50.205", "UnreadableBinding"),
     ] {
         let mut env = TestEnv::bound();
         env.bind(VIP_B, bind("b/b", 3));
         env.bind(VIP_A, bind("z", 1));
-        env.bind(vip, bind("a", if code == "TunIdInUse" { 3 } else { 4 }));
+        let tun_id = match code {
+            "TunIdInUse" => 3,
+            "TunIdTooLarge" => 0x3fff,
+            _ => 4,
+        };
+        env.bind(vip, bind("a", tun_id));
+        let is_unreadable = code == "UnreadableBinding";
+        if is_unreadable {
+            env.damage(vip);
+        }
         env.service(service("a/a", vip, G1, "app=x"));
         let (datapath, problems) = env.datapath("n1");
         assert_eq!(datapath.vips.keys().copied().collect::<Vec<_>>(), [ip(VIP_B)]);
         assert_eq!(unbound(&datapath), [ip("10.244.11.30")], "{vip}");
-        assert_eq!(problems, [format!("Service a/a: {code}")]);
+        let mut expected = vec![format!("Service a/a: {code}")];
+        if is_unreadable {
+            expected.push("Service cgw-system/cgw-binds: InvalidBinding".into());
+        }
+        assert_eq!(problems, expected);
         let dropped = explain(&config(), &env.snapshot("n1"), &key("a/a1"));
         assert_eq!(dropped.source, Source::Dropped, "{dropped}");
     }
@@ -350,7 +371,8 @@ fn pods_outside_of_the_pod_cidrs_are_in_the_networks_of_the_cluster() {
     assert_eq!(networks(&env), of("10.244.0.0/16"));
     // --cluster-cidr is wrong.
     env.pod(other);
-    assert_eq!(networks(&env), (vec![], vec!["Node n1: PodOutsideNetworks".to_owned()]));
+    let outside = vec!["Node n1: PodOutsideNetworks".to_owned()];
+    assert_eq!(networks(&env), (vec!["10.244.0.0/16".to_owned()], outside));
     assert_eq!(env.datapath("g1").1.len(), 0);
 }
 

@@ -94,6 +94,12 @@ fn problems_are_reported_and_not_repaired() {
     put(&mut unknown, carrying(tenant("x", "a", 80), VIP, 1, None));
     unknown.master = None;
     assert_eq!(problems(&repair(&unknown)), ["NoMaster"]);
+    // The annotations name the last gateway. Before the first poll nothing is known.
+    let mut lost = with(free(), namespace("x"), &["a"]);
+    lost.master = None;
+    assert_eq!(problems(&repair(&lost)), Vec::<&str>::new());
+    lost.has_no_master = true;
+    assert_eq!(problems(&repair(&lost)), ["NoMaster"]);
 }
 
 fn status(last: u8, state: VrrpState, since: f64) -> KeeperStatus {
