@@ -183,7 +183,7 @@ fn a_network_policy_admits_metrics_dns_and_the_apis_that_the_controller_calls() 
     for (controller, ports) in [
         ("apinetlet", &[443, 6443, 53, 53, 5353, 5353, 4317][..]),
         ("routegc", &[443, 6443, 5000, 8774, 9696, 53, 53, 5353, 5353, 4317]),
-        ("deorbiter", &[443, 6443, 5000, 8776, 9696, 9876, 53, 53, 5353, 5353, 4317]),
+        ("deorbiter", &[443, 6443, 5000, 8774, 8776, 9696, 9876, 53, 53, 5353, 5353, 4317]),
     ] {
         let component = format!("networkpolicy/{controller}");
         let objects = render(kustomize::overlay(controller, &[&component]).unwrap().path());
