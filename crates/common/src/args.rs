@@ -110,7 +110,7 @@ pub struct RuntimeArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub leader: LeaderArgs,
-    /// How long the pass that runs may take to finish after SIGTERM, before it is cut off
+    /// How long a running reconciliation may take to finish after SIGTERM before it is stopped
     // 5 s less than the kubelet's default grace period of 30 s: the lease is released and traces are flushed in them.
     #[arg(long, env = "PERIMETER_GRACEFUL_SHUTDOWN_TIMEOUT", default_value = "25s", value_name = "DURATION",
         value_parser = duration::parse, help_heading = "Process")]
@@ -221,7 +221,8 @@ pub enum LogFormat {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Admin server")]
 pub struct AdminArgs {
-    /// Address that serves /livez, /readyz, /metrics, /statusz and /flagz; port 0 takes any free port, which is logged
+    /// Address that serves /livez, /readyz, /healthz, /metrics, /statusz, /flagz and, to this host only, /loglevel; port 0 takes any
+    /// free port, which is logged
     // Both families: a Pod of a single-family cluster has an address of only one. 8080 is what probes commonly expect.
     #[arg(long, env = "PERIMETER_ADMIN_ADDRESS", default_value = "[::]:8080", value_name = "IP:PORT",
         value_parser = socket_address)]
