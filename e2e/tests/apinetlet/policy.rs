@@ -1,6 +1,6 @@
 //! NetworkPolicies: labels of source objects select addresses.
 
-use apinetlet::api::network_policy::{NetworkPolicyRule, SourceNetworkPolicy};
+use apinetlet::api::network_policy::{NetworkPolicyRule, Rule, SourceNetworkPolicy};
 use apinetlet::api::source;
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -53,4 +53,27 @@ async fn a_policy_means_the_addresses_of_the_selected_objects() {
     delete(&policies, "web").await;
     wait_gone(&policies, "web").await;
     wait_gone(&rules, &uid).await;
+}
+
+#[tokio::test]
+async fn an_entry_without_ports_and_peers_becomes_a_rule_with_all_of_them() {
+    let (env, apinetlet) = TestEnv::started().await;
+    env.network("net").await;
+    let spec = json!({
+        "networkRef": { "name": "net" }, "networkInterfaceSelector": {},
+        "policyTypes": ["Ingress", "Egress"], "ingress": [{}],
+    });
+    let uid = create(&env.source::<SourceNetworkPolicy>(), "open", spec).await.uid().unwrap();
+    let blocks = |rules: &[Rule]| -> Vec<String> {
+        rules.iter().flat_map(|rule| &rule.ip_block).map(|block| block.cidr.clone()).collect()
+    };
+    let ports = |rules: &[Rule]| -> usize { rules.iter().map(|rule| rule.network_policy_ports.len()).sum() };
+    let is_complete = |rule: &NetworkPolicyRule| {
+        blocks(&rule.ingress) == ["0.0.0.0/0", "::/0"]
+            && blocks(&rule.egress) == ["0.0.0.0/32"]
+            && (ports(&rule.ingress), ports(&rule.egress)) == (2, 1)
+    };
+    wait(&env.apinet::<NetworkPolicyRule>(), &uid, "all peers, and no egress", is_complete).await;
+    // The API server serves it as it was written.
+    super::mapping::settled(&apinetlet).await;
 }

@@ -55,7 +55,7 @@ pub struct Egress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyPort {
-    /// `TCP`, `UDP` or `SCTP`.
+    /// `TCP`, `UDP` or `SCTP`; TCP if missing. metalnetlet requires it in a [`Rule`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// The first port; 0 or none: all ports.
@@ -157,17 +157,17 @@ pub struct Target {
     pub target_ref: Option<LocalUidRef>,
 }
 
-/// Allowed connections.
+/// Allowed connections. metalnetlet makes a firewall rule of each port with each network and address, and none if one side is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
     /// The networks on the other side.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub ip_block: Vec<IpBlock>,
-    /// The addresses on the other side. All addresses if there are no networks either.
+    /// The addresses on the other side.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<ObjectIp>,
-    /// The ports; all if there are none.
+    /// The ports, each with its protocol.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub network_policy_ports: Vec<PolicyPort>,
 }

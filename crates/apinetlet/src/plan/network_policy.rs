@@ -1,6 +1,7 @@
 //! A NetworkPolicy: its counterpart, and the rule with the addresses that the policy means.
 //!
-//! A rule without addresses on the other side allows all of them. A selector that selects no object must not become such a rule.
+//! metalnetlet makes a firewall rule of each pair of a port and an address of an entry, and reads the protocol of each port. So "all
+//! ports", "all peers" and the default protocol are written out: what is left out there allows nothing, or stops metalnetlet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,8 @@ use super::{
     regarding,
 };
 use crate::api::network_policy::{
-    NetworkPolicy, NetworkPolicyRule, ObjectIp, ObjectSelector, Peer, PolicyPort, Rule, SourceNetworkPolicy,
-    Spec, Target,
+    IpBlock, NetworkPolicy, NetworkPolicyRule, ObjectIp, ObjectSelector, Peer, PolicyPort, Rule,
+    SourceNetworkPolicy, Spec, Target,
 };
 use crate::api::{IpFamily, LocalRef, LocalUidRef, apinet, selects};
 use crate::config::Config;
@@ -20,6 +21,18 @@ use crate::names::Kind;
 
 /// The priority of all policies: the source cluster's have none.
 const PRIORITY: i32 = 1000;
+
+/// The default of a port.
+const TCP: &str = "TCP";
+
+/// All ports. metalnetlet has no firewall rules for SCTP, and the API has no ICMP.
+const ALL_PORTS: [&str; 2] = [TCP, "UDP"];
+
+/// All peers.
+const ALL_PEERS: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
+/// No interface has this address.
+const NO_PEER: &str = "0.0.0.0/32";
 
 /// A NetworkPolicy and its neighbourhood.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +92,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         targets: targets(snapshot),
         priority: Some(PRIORITY),
         ingress: rules(snapshot, source.spec.ingress.iter().map(|one| (&one.from, &one.ports))),
-        egress: rules(snapshot, source.spec.egress.iter().map(|one| (&one.to, &one.ports))),
+        egress: egress(snapshot),
     };
     let is_applied = |one: &NetworkPolicyRule| {
         let metadata = one.metadata.clone();
@@ -115,20 +128,50 @@ fn rules<'a>(
     let rules = allowed.filter_map(|(peers, ports)| {
         let selected = peers.iter().filter_map(|peer| peer.object_selector.as_ref());
         let ips: BTreeSet<ObjectIp> = selected.flat_map(|selector| addresses(snapshot, selector)).collect();
-        let rule = Rule {
-            ip_block: peers.iter().filter_map(|peer| peer.ip_block.clone()).collect(),
-            ips: ips.into_iter().collect(),
-            network_policy_ports: ports.iter().map(port).collect(),
+        let ip_block: Vec<IpBlock> = if peers.is_empty() {
+            ALL_PEERS.into_iter().map(block).collect()
+        } else {
+            peers.iter().filter_map(|peer| peer.ip_block.clone()).collect()
         };
-        let is_for_all = rule.ip_block.is_empty() && rule.ips.is_empty();
-        (peers.is_empty() || !is_for_all).then_some(rule)
+        let network_policy_ports = if ports.is_empty() {
+            ALL_PORTS.into_iter().map(all_ports).collect()
+        } else {
+            ports.iter().map(port).collect()
+        };
+        let rule = Rule { ip_block, ips: ips.into_iter().collect(), network_policy_ports };
+        // The selectors of an entry can select nothing.
+        (!rule.ip_block.is_empty() || !rule.ips.is_empty()).then_some(rule)
     });
     rules.collect()
 }
 
-/// Without the 0 that means all ports.
+/// An interface without a firewall rule for egress may send to all, so that a policy for egress has at least one.
+fn egress(snapshot: &Snapshot) -> Vec<Rule> {
+    let spec = &snapshot.source.spec;
+    let mut rules = rules(snapshot, spec.egress.iter().map(|one| (&one.to, &one.ports)));
+    let is_restricted = !spec.egress.is_empty() || spec.policy_types.iter().any(|one| one == "Egress");
+    if is_restricted && rules.is_empty() {
+        let (ip_block, network_policy_ports) = (vec![block(NO_PEER)], vec![all_ports(TCP)]);
+        rules.push(Rule { ip_block, ips: Vec::new(), network_policy_ports });
+    }
+    rules
+}
+
+fn block(cidr: &str) -> IpBlock {
+    IpBlock { cidr: cidr.to_owned(), except: Vec::new() }
+}
+
+fn all_ports(protocol: &str) -> PolicyPort {
+    PolicyPort { protocol: Some(protocol.to_owned()), ..PolicyPort::default() }
+}
+
+/// With the default protocol, and without the 0 that means all ports.
 fn port(one: &PolicyPort) -> PolicyPort {
-    PolicyPort { port: one.port.filter(|port| *port != 0), ..one.clone() }
+    PolicyPort {
+        protocol: one.protocol.clone().or_else(|| Some(TCP.to_owned())),
+        port: one.port.filter(|port| *port != 0),
+        end_port: one.end_port,
+    }
 }
 
 /// The addresses of the selected objects.
@@ -244,7 +287,11 @@ mod tests {
             "ips": [ip("10.0.0.4/32"), ip("203.0.113.1/32")],
             "networkPolicyPorts": [{ "protocol": "TCP" }],
         }]);
-        assert_eq!((&rule["ingressRule"], &rule["egressRule"]), (&ingress, &json!([{}])));
+        let egress = json!([{
+            "ipBlock": [{ "cidr": "0.0.0.0/0" }, { "cidr": "::/0" }],
+            "networkPolicyPorts": [{ "protocol": "TCP" }, { "protocol": "UDP" }],
+        }]);
+        assert_eq!((&rule["ingressRule"], &rule["egressRule"]), (&ingress, &egress));
 
         snapshot.rule = Some(serde_json::from_value(rule).unwrap());
         assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0], "nothing is written in steady state");
@@ -264,6 +311,95 @@ mod tests {
         let snapshot = snapshot(spec);
         let ingress = snapshot.source.spec.ingress.iter().map(|one| (&one.from, &one.ports));
         assert_eq!(rules(&snapshot, ingress), []);
+    }
+
+    /// metalnetlet makes a firewall rule of each port with each network or address.
+    #[test]
+    fn the_rule_has_the_ports_and_peers_that_an_entry_leaves_out() {
+        let all_ports = json!([{ "protocol": "TCP" }, { "protocol": "UDP" }]);
+        let all_peers = json!([{ "cidr": "0.0.0.0/0" }, { "cidr": "::/0" }]);
+        let (https, net) = (json!([{ "protocol": "TCP", "port": 443 }]), json!([{ "cidr": "192.0.2.0/24" }]));
+        let (block, none) = (
+            json!([{ "ipBlock": { "cidr": "192.0.2.0/24" } }]),
+            json!([{ "objectSelector": { "kind": "NetworkInterface", "matchLabels": { "app": "none" } } }]),
+        );
+        let entry = |ports: &Value, peers: &Value| json!({ "networkPolicyPorts": ports, "ipBlock": peers });
+        let refused = entry(&json!([{ "protocol": "TCP" }]), &json!([{ "cidr": "0.0.0.0/32" }]));
+        for (case, types, ingress, egress, ingress_rules, egress_rules) in [
+            (
+                "a port without protocol",
+                json!(["Ingress"]),
+                json!([{ "ports": [{ "port": 443 }], "from": block }]),
+                json!([]),
+                json!([entry(&https, &net)]),
+                json!([]),
+            ),
+            (
+                "a range without protocol",
+                json!(["Ingress"]),
+                json!([{ "ports": [{ "port": 443, "endPort": 450 }], "from": block }]),
+                json!([]),
+                json!([entry(&json!([{ "protocol": "TCP", "port": 443, "endPort": 450 }]), &net)]),
+                json!([]),
+            ),
+            (
+                "no ports",
+                json!(["Ingress"]),
+                json!([{ "from": block }]),
+                json!([]),
+                json!([entry(&all_ports, &net)]),
+                json!([]),
+            ),
+            (
+                "no peers",
+                json!(["Ingress", "Egress"]),
+                json!([{ "ports": https }]),
+                json!([{ "ports": https }]),
+                json!([entry(&https, &all_peers)]),
+                json!([entry(&https, &all_peers)]),
+            ),
+            (
+                "neither",
+                json!(["Ingress", "Egress"]),
+                json!([{}]),
+                json!([{}]),
+                json!([entry(&all_ports, &all_peers)]),
+                json!([entry(&all_ports, &all_peers)]),
+            ),
+            (
+                "selectors that select nothing",
+                json!(["Ingress", "Egress"]),
+                json!([{ "ports": https, "from": none }]),
+                json!([{ "ports": https, "to": none }]),
+                json!([]),
+                json!([refused]),
+            ),
+            (
+                "one of two entries selects nothing",
+                json!(["Egress"]),
+                json!([]),
+                json!([{ "ports": https, "to": none }, { "ports": https, "to": block }]),
+                json!([]),
+                json!([entry(&https, &net)]),
+            ),
+            ("egress without entries", json!(["Egress"]), json!([]), json!([]), json!([]), json!([refused])),
+            ("ingress only", json!(["Ingress"]), json!([]), json!([]), json!([]), json!([])),
+        ] {
+            let mut snapshot = snapshot(json!({
+                "networkRef": { "name": "net" }, "networkInterfaceSelector": {}, "policyTypes": types,
+                "ingress": ingress, "egress": egress,
+            }));
+            let mut observed: NetworkPolicy =
+                serde_json::from_value(applied(&plan(&config(), &snapshot), 0)).unwrap();
+            observed.metadata.uid = Some("a1".into());
+            snapshot.counterpart = Some(observed);
+            let rule = applied(&plan(&config(), &snapshot), 0);
+            assert_eq!(
+                (&rule["ingressRule"], &rule["egressRule"]),
+                (&ingress_rules, &egress_rules),
+                "{case}"
+            );
+        }
     }
 
     #[test]
