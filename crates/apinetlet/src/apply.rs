@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use common::apply::FieldManager;
 use common::cache::{Cache, ObjectKey};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Resource as _};
 use serde::Serialize;
@@ -20,7 +21,8 @@ use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
 use crate::error::Error;
 use crate::mapping::Mapping;
-use crate::names::Flavor;
+use crate::names::{Flavor, Kind};
+use crate::origin::Keys;
 use crate::plan::steps::{InterfaceRef, MetadataPatch, VersionedName};
 use crate::plan::{Act, Desired, Status};
 
@@ -46,7 +48,7 @@ impl Apply {
             Act::AddFinalizer(name) => self.set_finalizers::<M>(key, |all| all.push(name.clone())).await,
             Act::RemoveFinalizer { finalizer, gone } => {
                 if let (Some(name), Some(cache)) = (gone, M::counterparts(&self.caches)) {
-                    self.check_gone(cache, name).await?;
+                    self.check_gone(cache, M::KIND, name).await?;
                 }
                 self.set_finalizers::<M>(key, |all| all.retain(|one| one != finalizer)).await
             }
@@ -209,17 +211,21 @@ impl Apply {
         Ok(())
     }
 
-    /// Asks the API server whether a counterpart is gone.
-    async fn check_gone<K: ApiNetKind>(&self, cache: &Cache<K>, name: &str) -> Result<(), Error> {
+    /// Asks the API server whether the counterpart of a source object of this kind is gone.
+    async fn check_gone<K: ApiNetKind>(&self, cache: &Cache<K>, kind: Kind, name: &str) -> Result<(), Error> {
         let writing = cache.writing();
-        match self.apinet.api::<K>().get_opt(name).await.map_err(Error::Kubernetes)? {
-            None => Ok(()),
-            Some(object) => {
-                cache.written(writing, object);
-                Err(Error::Outdated)
-            }
-        }
+        let observed = self.apinet.api::<K>().get_opt(name).await.map_err(Error::Kubernetes)?;
+        let Some(object) = observed else { return Ok(()) };
+        let is_there = is_counterpart(self.config.flavor, kind, object.meta(), name);
+        cache.written(writing, object);
+        if is_there { Err(Error::Outdated) } else { Ok(()) }
     }
+}
+
+/// Whether an apinet object that has the UID of a source object as name also names it as its source object. Another one is not
+/// deleted with the source object, and must not keep its finalizer.
+fn is_counterpart(flavor: Flavor, kind: Kind, observed: &ObjectMeta, uid: &str) -> bool {
+    Keys::of(flavor, kind).read(observed).is_some_and(|origin| origin.uid == uid)
 }
 
 /// The body of a server-side apply. It is serialized without a [`Value`] between, which is larger than the request by far: a routing
@@ -281,6 +287,7 @@ mod tests {
     };
     use crate::api::network_policy::{NetworkPolicy, NetworkPolicyRule, ObjectIp, Peer, Rule, Spec};
     use crate::api::{IpFamily, apinet, network_policy};
+    use crate::origin::{Layout, Origin};
 
     fn body<K: ApiNetKind>(object: &K) -> Value {
         serde_json::to_value(Body::new(object, Flavor::Ironcore)).unwrap()
@@ -307,6 +314,29 @@ mod tests {
                 ],
             })
         );
+    }
+
+    #[test]
+    fn an_object_that_does_not_name_the_source_object_does_not_keep_its_finalizer() {
+        let named = |uid: &str| {
+            let origin = Origin { uid: uid.into(), namespace: "team".into(), name: "net".into() };
+            let written = Keys::of(Flavor::Ironcore, Kind::Network).write(&origin, Layout::Annotated);
+            ObjectMeta {
+                name: Some("u1".into()),
+                labels: Some(written.labels),
+                annotations: Some(written.annotations),
+                ..ObjectMeta::default()
+            }
+        };
+        let unnamed = ObjectMeta { name: Some("u1".into()), ..ObjectMeta::default() };
+        for (observed, kind, is_there) in [
+            (named("u1"), Kind::Network, true),
+            (named("u2"), Kind::Network, false),
+            (named("u1"), Kind::LoadBalancer, false),
+            (unnamed, Kind::Network, false),
+        ] {
+            assert_eq!(is_counterpart(Flavor::Ironcore, kind, &observed, "u1"), is_there, "{observed:?}");
+        }
     }
 
     /// A null is a value that a field manager sets.

@@ -11,6 +11,7 @@ of_each_flavor!(
     an_object_with_our_mark_and_without_a_source_object_is_deleted,
     a_source_object_that_ends_without_its_finalizer_takes_its_counterpart_along,
     a_namespace_of_another_source_cluster_is_refused,
+    a_deleted_source_object_does_not_wait_for_an_object_that_does_not_name_it,
 );
 
 fn origin(env: &TestEnv, mark: Option<&str>) -> Value {
@@ -62,6 +63,19 @@ async fn a_source_object_that_ends_without_its_finalizer_takes_its_counterpart_a
     wait_gone(&env.apinet::<apinet::Network>(), &uid).await;
     wait(&sources, "net", "Available", |one| one.status.state == "Available").await;
     assert!(env.apinet::<apinet::Network>().get_opt(&new).await.unwrap().is_some());
+}
+
+async fn a_deleted_source_object_does_not_wait_for_an_object_that_does_not_name_it(env: TestEnv) {
+    let apinetlet = env.start(&[]).await;
+    let uid = env.network("net").await.uid().unwrap();
+    let (sources, networks) = (env.source::<source::Network>(), env.apinet::<apinet::Network>());
+    wait(&sources, "net", "Available", |one| one.status.state == "Available").await;
+    drop(apinetlet);
+    patch(&networks, &uid, json!({ "metadata": { "labels": null } })).await;
+    super::environment::delete(&sources, "net").await;
+    let _apinetlet = env.start(&[]).await;
+    wait_gone(&sources, "net").await;
+    assert!(networks.get_opt(&uid).await.unwrap().is_some(), "it is not this program's any more");
 }
 
 async fn a_namespace_of_another_source_cluster_is_refused(env: TestEnv) {
