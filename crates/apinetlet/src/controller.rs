@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::backoff::Backoff;
 use common::cache::{Change, ObjectKey};
 use common::controller::{Controller, Next, Queue, Reconciler};
-use common::executor::{ActionError as _, Executor};
+use common::executor::Executor;
 use common::runtime::Runtime;
 use kube::Resource;
 
@@ -27,6 +27,7 @@ use crate::identity;
 use crate::mapping::{self, Mapping, referring};
 use crate::names::Kind;
 use crate::origin::Keys;
+use crate::outdated::Outdated;
 use crate::problems::{Problems, ProblemsMetric};
 
 /// Objects of one kind at a time. A request takes milliseconds, most of which is the API server's.
@@ -34,9 +35,6 @@ const MAX_CONCURRENT_RECONCILES: usize = 16;
 
 /// Plans of one reconciliation: finalizer, object, objects that it owns, status, and some more where another program writes too.
 const ROUNDS: usize = 6;
-
-/// After a write that was refused because the object had changed: its event is on the way.
-const OUTDATED: Duration = Duration::from_millis(200);
 
 /// Of an address pool without a free address, for example.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
@@ -90,17 +88,37 @@ pub struct OfKind<M> {
     kind: PhantomData<fn() -> M>,
 }
 
+/// The state of one source object between two reconciliations.
+#[derive(Debug)]
+pub struct Memo {
+    problems: Problems,
+    outdated: Outdated,
+}
+
 impl<M: Mapping> Reconciler for OfKind<M> {
     type Key = ObjectKey;
-    type Memo = Problems;
+    type Memo = Memo;
     type Error = Error;
 
-    fn memo(&self, _: &ObjectKey) -> Problems {
+    fn memo(&self, _: &ObjectKey) -> Memo {
         // Actions that succeed are log lines only: there are thousands.
-        self.shared.problems.of_object(M::KIND, self.shared.runtime.events.scoped().warnings_only())
+        let events = self.shared.runtime.events.scoped().warnings_only();
+        Memo { problems: self.shared.problems.of_object(M::KIND, events), outdated: Outdated::default() }
     }
 
-    async fn reconcile(&self, key: &ObjectKey, problems: &mut Problems) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &ObjectKey, memo: &mut Memo) -> Result<Next, Error> {
+        let result = self.execute_plans(key, &mut memo.problems).await;
+        memo.outdated.result(result)
+    }
+
+    fn retry_after(&self, memo: &mut Memo, _: &Error, backoff: Duration) -> Duration {
+        memo.outdated.retry_after(backoff)
+    }
+}
+
+impl<M: Mapping> OfKind<M> {
+    /// Plans and executes until there are no steps.
+    async fn execute_plans(&self, key: &ObjectKey, problems: &mut Problems) -> Result<Next, Error> {
         let Shared { runtime, apply, .. } = &*self.shared;
         let Apply { config, caches, .. } = &**apply;
         let Some(cache) = M::sources(caches) else { return Ok(Next::Gone) };
@@ -113,11 +131,7 @@ impl<M: Mapping> Reconciler for OfKind<M> {
             }
             for step in &plan.steps {
                 let executor = Executor { events: &problems.events, ..Executor::from(runtime) };
-                match executor.execute(step, apply.run::<M>(key, &step.action.act)).await {
-                    Ok(()) => {}
-                    Err(error) if error.is_outdated() => return Ok(Next::After(OUTDATED)),
-                    Err(error) => return Err(error),
-                }
+                executor.execute(step, apply.run::<M>(key, &step.action.act)).await?;
             }
         }
         Err(Error::Unstable(format!("{} {key}", M::KIND.name())))
