@@ -105,10 +105,26 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             template,
         },
     };
+    // First, because targets change all the time, and an apply that the API server refuses ends the steps.
+    if let Some(observed) = observed {
+        routing_and_status(config, snapshot, metadata, observed, &mut plan);
+    }
     if let Some(because) = outdated(observed.as_ref(), |observed| is_applied(config, &desired, observed)) {
         plan.step(Action::apply(&regarding, Desired::LoadBalancer(desired)), because);
     }
-    let Some(observed) = observed else { return plan };
+    plan
+}
+
+/// The routing and the status that belong to the observed counterpart. `metadata`: that of both apinet objects.
+fn routing_and_status(
+    config: &Config,
+    snapshot: &Snapshot,
+    metadata: ObjectMeta,
+    observed: &apinet::LoadBalancer,
+    plan: &mut Plan,
+) {
+    let source = &snapshot.source;
+    let regarding = regarding(config.flavor, Kind::LoadBalancer, &source.metadata);
     let owner_references = owned_by(config.flavor, "LoadBalancer", &observed.metadata);
     let metadata = ObjectMeta { owner_references, ..metadata };
     let is_applied = |one: &apinet::LoadBalancerRouting| {
@@ -127,7 +143,6 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     if status != source.status {
         plan.step(Action::new(&regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
     }
-    plan
 }
 
 /// One address of each family, which the API server allocates.

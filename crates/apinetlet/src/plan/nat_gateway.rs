@@ -7,6 +7,7 @@ use super::{
 use crate::api::{LocalRef, apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
+use crate::origin::Origin;
 
 /// A NATGateway and its neighbourhood.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +61,26 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         is_applied_metadata(config, &desired.metadata, &observed.metadata)
             && desired.spec == without_addresses
     };
+    // First, because an apply that the API server refuses ends the steps.
+    if let Some(observed) = observed {
+        autoscaler_and_status(config, snapshot, origin, observed, &mut plan);
+    }
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), because);
     }
-    let Some(observed) = observed else { return plan };
+    plan
+}
+
+/// The autoscaler and the status that belong to the observed counterpart.
+fn autoscaler_and_status(
+    config: &Config,
+    snapshot: &Snapshot,
+    origin: Origin,
+    observed: &apinet::NatGateway,
+    plan: &mut Plan,
+) {
+    let source = &snapshot.source;
+    let regarding = regarding(config.flavor, Kind::NatGateway, &source.metadata);
     let mut metadata = counterpart(config, Kind::NatGateway, &origin);
     metadata.owner_references = owned_by(config.flavor, "NATGateway", &observed.metadata);
     let autoscaler = apinet::NatGatewayAutoscaler {
@@ -92,7 +109,6 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     if status != source.status {
         plan.step(Action::new(&regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
     }
-    plan
 }
 
 #[cfg(test)]
@@ -145,6 +161,21 @@ mod tests {
 
         snapshot.autoscaler = Some(serde_json::from_value(autoscaler).unwrap());
         assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0]);
+    }
+
+    #[test]
+    fn the_autoscaler_is_applied_before_a_change_of_the_gateway() {
+        let mut snapshot = snapshot();
+        let gateway = applied(&plan(&config(), &snapshot), 0);
+        snapshot.counterpart = Some(serde_json::from_value(gateway).unwrap());
+        snapshot.source.spec.ports_per_network_interface = Some(64);
+        let steps = plan(&config(), &snapshot).steps;
+        let texts: Vec<_> = steps.iter().map(|step| step.action.to_string()).collect();
+        assert_eq!(texts.len(), 2, "{texts:?}");
+        assert!(
+            texts[0].contains("NATGatewayAutoscaler u1") && texts[1].contains("NATGateway u1"),
+            "{texts:?}"
+        );
     }
 
     #[test]

@@ -79,15 +79,23 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let is_applied = |observed: &NetworkPolicy| {
         is_applied_metadata(config, &desired.metadata, &observed.metadata) && desired.spec == observed.spec
     };
+    // First, because it has the addresses, and an apply that the API server refuses ends the steps.
+    if let Some(observed) = observed {
+        let owner_references = owned_by(config.flavor, "NetworkPolicy", &observed.metadata);
+        rule(config, snapshot, ObjectMeta { owner_references, ..metadata }, network, &mut plan);
+    }
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), because);
     }
-    let Some(observed) = observed else { return plan };
+    plan
+}
+
+/// The rule of the policy. `metadata`: its metadata.
+fn rule(config: &Config, snapshot: &Snapshot, metadata: ObjectMeta, network: &LocalUidRef, plan: &mut Plan) {
+    let source = &snapshot.source;
+    let regarding = regarding(config.flavor, Kind::NetworkPolicy, &source.metadata);
     let rule = NetworkPolicyRule {
-        metadata: ObjectMeta {
-            owner_references: owned_by(config.flavor, "NetworkPolicy", &observed.metadata),
-            ..metadata
-        },
+        metadata,
         network_ref: Some(network.clone()),
         targets: targets(snapshot),
         priority: Some(PRIORITY),
@@ -102,7 +110,6 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     if let Some(because) = outdated(snapshot.rule.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NetworkPolicyRule(rule)), because);
     }
-    plan
 }
 
 /// The addresses of the interfaces that the policy applies to, in order.
@@ -299,6 +306,23 @@ mod tests {
         assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0], "the order of a cache is no difference");
         snapshot.interfaces[1].status.state = "Ready".into();
         assert_eq!(acts(&plan(&config(), &snapshot)), ["Apply"], "one more target");
+    }
+
+    #[test]
+    fn the_rule_is_applied_before_a_change_of_the_policy() {
+        let mut snapshot = snapshot(spec());
+        let mut observed: NetworkPolicy =
+            serde_json::from_value(applied(&plan(&config(), &snapshot), 0)).unwrap();
+        observed.metadata.uid = Some("a1".into());
+        snapshot.counterpart = Some(observed);
+        snapshot.source.spec.egress.clear();
+        let steps = plan(&config(), &snapshot).steps;
+        let texts: Vec<_> = steps.iter().map(|step| step.action.to_string()).collect();
+        assert_eq!(texts.len(), 2, "{texts:?}");
+        assert!(
+            texts[0].contains("NetworkPolicyRule u1") && texts[1].contains("NetworkPolicy u1"),
+            "{texts:?}"
+        );
     }
 
     #[test]

@@ -173,12 +173,28 @@ fn the_immutable_selector_of_an_older_program_stays() {
     object["spec"]["selector"] = old.clone();
     snapshot.counterpart = Some(served(object, ["10.0.0.1", "fdef::1"]));
     let plan = plan(&config(), &snapshot);
-    let spec = &applied(&plan, 0)["spec"];
+    assert_eq!(acts(&plan), ["Apply", "UpdateStatus", "Apply"]);
+    let spec = &applied(&plan, 2)["spec"];
     assert_eq!(spec["selector"], old);
     assert_eq!(
         spec["template"]["metadata"]["labels"], old["matchLabels"],
         "the API server requires that they match"
     );
+}
+
+/// A step that the API server refuses ends the reconciliation: the pool has no address for the second family, for example.
+#[test]
+fn targets_are_applied_before_a_change_of_the_load_balancer() {
+    let mut snapshot = public();
+    snapshot.counterpart = Some(served(applied(&plan(&config(), &snapshot), 0), ["10.0.0.1", "fdef::1"]));
+    snapshot.source.spec.ports.clear();
+    let routing = json!({ "metadata": { "name": "web" }, "destinations": [{ "ip": "192.168.0.4" }] });
+    let routing: source::LoadBalancerRouting = serde_json::from_value(routing).unwrap();
+    snapshot.routing = Some(routing.into());
+    let plan = plan(&config(), &snapshot);
+    let texts: Vec<_> = plan.steps.iter().map(|step| step.action.to_string()).collect();
+    assert_eq!(acts(&plan), ["Apply", "UpdateStatus", "Apply"]);
+    assert!(texts[0].contains("LoadBalancerRouting") && texts[2].contains("LoadBalancer u1"), "{texts:?}");
 }
 
 #[test]
