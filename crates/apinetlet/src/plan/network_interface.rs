@@ -200,7 +200,7 @@ fn interface<'a>(
 }
 
 /// The labels and annotations with which the object names the source object, and the labels that it gets from it. A label that
-/// another program has set to another value stays.
+/// another program has set to another value stays. The Go program has copied labels without a record of them: theirs are replaced.
 fn metadata_patch(
     config: &Config,
     source: &ObjectMeta,
@@ -213,7 +213,9 @@ fn metadata_patch(
     let copied_before = copied(config, observed);
     let value = |key: &String| observed.labels.as_ref().and_then(|labels| labels.get(key));
     let mut copied = copied_labels(config, source);
-    copied.retain(|key, new| copied_before.contains(key) || value(key).is_none_or(|value| value == new));
+    if !is_of_go_program(config, origin, observed) {
+        copied.retain(|key, new| copied_before.contains(key) || value(key).is_none_or(|value| value == new));
+    }
     if !copied.is_empty() {
         let keys: Vec<&str> = copied.keys().map(String::as_str).collect();
         annotations.insert(config.flavor.copied_labels_annotation(), keys.join(","));
@@ -224,6 +226,15 @@ fn metadata_patch(
         labels: changes(labels, observed.labels.as_ref(), copied_before.iter().chain(ours.first())),
         annotations: changes(annotations, observed.annotations.as_ref(), ours.iter()),
     }
+}
+
+/// Whether the Go program has claimed the object for the source object, and this program has not written it yet.
+fn is_of_go_program(config: &Config, origin: &Origin, observed: &ObjectMeta) -> bool {
+    let named = Keys::of(config.flavor, KIND).read(observed);
+    let has_label = |key: &String| observed.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
+    named.is_some_and(|named| named.uid == origin.uid)
+        && mark(config).is_some_and(|(key, _)| !has_label(&key))
+        && copied(config, observed).is_empty()
 }
 
 /// The keys of the labels that the object has from its source object.

@@ -190,6 +190,34 @@ fn a_deleted_source_releases_interfaces_then_virtual_ips_then_itself() {
 }
 
 #[test]
+fn labels_that_the_go_program_has_copied_become_those_of_the_source_object() {
+    let ours = Config { source_cluster: Some("ours".into()), ..config() };
+    let mark = Some((config().flavor.source_cluster_label(), "ours".to_owned()));
+    for (holder, mark, written) in [
+        (Some(("u1", "nic")), None, Some("new")),
+        // This program has not copied the label, so that it is another program's.
+        (Some(("u1", "nic")), mark, None),
+        // The MachinePool's.
+        (None, None, None),
+    ] {
+        let mut interface = interface("i1", holder, json!({ "metadata": {} }));
+        let labels = interface.metadata.labels.get_or_insert_default();
+        labels.insert("app".into(), "old".into());
+        labels.extend(mark.clone());
+        let mut source = source(json!({ "providerID": ID }));
+        source.metadata.labels = Some([("app".to_owned(), "new".to_owned())].into());
+        let snapshot = Snapshot { source, interfaces: vec![interface], ..Snapshot::default() };
+        let steps = plan(&ours, &snapshot, NOW).steps;
+        let patch = steps.iter().find_map(|step| match &step.action.act {
+            Act::Claim(_, patch, _) | Act::Configure(_, patch, _) => Some(patch),
+            _ => None,
+        });
+        let label = patch.and_then(|patch| patch.labels.get("app").cloned().flatten());
+        assert_eq!(label.as_deref(), written, "{holder:?} {mark:?}");
+    }
+}
+
+#[test]
 fn an_interface_that_is_being_deleted_is_not_claimed() {
     let mut snapshot = Snapshot {
         source: source(json!({ "providerID": ID })),
