@@ -9,6 +9,7 @@ use super::{
 use crate::api::{apinet, source};
 use crate::config::Config;
 use crate::names::{Flavor, Kind};
+use crate::origin::Origin;
 use crate::provider_id::NetworkId;
 
 /// A Network and its neighbourhood.
@@ -40,7 +41,10 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         add_finalizer(config, Kind::Network, &regarding, &source.metadata, &mut plan);
     }
     // The Go program owns the ID, by the same field manager: an apply without it would remove it, which the API server refuses.
-    let id = observed.as_ref().map(|observed| observed.spec.id.clone()).unwrap_or_default();
+    let id = match observed {
+        Some(observed) => observed.spec.id.clone(),
+        None => id_before(config, &origin, &source.spec.provider_id),
+    };
     let desired = apinet::Network {
         metadata: counterpart(config, Kind::Network, &origin),
         spec: apinet::NetworkSpec { id, peerings: peerings(config, snapshot) },
@@ -75,6 +79,14 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         plan.step(Action::new(&regarding, Act::SetStatus(Status::Network(status))), Reason::StatusOutdated);
     }
     plan
+}
+
+/// The ID of a counterpart that another program has deleted; empty if there was none. The provider ID is immutable, and the machines
+/// have the ID from it: another one would split the network.
+fn id_before(config: &Config, origin: &Origin, provider_id: &str) -> String {
+    let id = NetworkId::parse(config.flavor, provider_id).ok();
+    let own = id.filter(|id| id.namespace == config.namespace && id.name == origin.uid);
+    own.map(|id| id.id).unwrap_or_default()
 }
 
 /// The peerings that both networks desire, if the other network has its ID.

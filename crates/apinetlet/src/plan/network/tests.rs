@@ -95,6 +95,25 @@ fn a_provider_id_is_never_changed() {
 }
 
 #[test]
+fn a_counterpart_that_was_deleted_is_applied_with_its_id() {
+    for (provider_id, id) in [
+        ("ironcore-net://apinet/u1/301/a1", Some("301")),
+        // Not this program's: another namespace, another name, no provider ID of a Network.
+        ("ironcore-net://other/u1/301/a1", None),
+        ("ironcore-net://apinet/u2/301/a1", None),
+        ("ironcore-net://a", None),
+        ("", None),
+    ] {
+        let snapshot =
+            Snapshot { source: source(json!({ "providerID": provider_id })), ..Snapshot::default() };
+        let steps = plan(&config(), &snapshot).steps;
+        let applied = serde_json::to_value(&steps[0].action.act).unwrap();
+        assert_eq!(applied.pointer("/apply/metadata/name"), Some(&json!("u1")), "{provider_id}");
+        assert_eq!(applied.pointer("/apply/spec/id").and_then(Value::as_str), id, "{provider_id}");
+    }
+}
+
+#[test]
 fn a_deleted_network_keeps_its_finalizer_until_the_counterpart_is_gone() {
     let mut snapshot =
         Snapshot { source: source(json!({})), counterpart: Some(allocated("301")), ..Snapshot::default() };
