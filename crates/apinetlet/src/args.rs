@@ -12,7 +12,7 @@ use crate::clusters::ApiNetName;
 use crate::connection::ConnectionArgs;
 use crate::metrics_server::MetricsArgs;
 use crate::names::Flavor;
-use crate::origin::Layout;
+use crate::origin::{LABEL_VALUE_MAX, Layout};
 use crate::zap::ZapArgs;
 
 /// Maps the networking API of this cluster onto the network control plane of another one: Networks, NetworkInterfaces, VirtualIPs,
@@ -58,7 +58,7 @@ pub struct OwnArgs {
     #[arg(long, env = "PERIMETER_FLAVOR", value_enum, default_value_t = Flavor::Ironcore, value_name = "FLAVOR")]
     pub flavor: Flavor,
     /// Namespace of the apinet cluster in which all objects are managed; no other source cluster may use it
-    #[arg(long, env = "PERIMETER_API_NET_NAMESPACE", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, env = "PERIMETER_API_NET_NAMESPACE", value_name = "NAME", value_parser = namespace_name)]
     pub api_net_namespace: String,
     /// Namespace of the source objects; all where this is not given
     #[arg(
@@ -75,7 +75,7 @@ pub struct OwnArgs {
     pub watch_filter: String,
     /// ID of the source cluster in the label of all apinet objects; the UID of the ConfigMap apinetlet-source-cluster in the own
     /// namespace where this is not given, which is created
-    #[arg(long, env = "PERIMETER_SOURCE_CLUSTER_ID", value_name = "ID", default_value = "")]
+    #[arg(long, env = "PERIMETER_SOURCE_CLUSTER_ID", value_name = "ID", default_value = "", value_parser = label_value)]
     pub source_cluster_id: String,
     /// Delete, as garbage, also apinet objects without that label if the source object that they name does not exist: the Go program
     /// writes none. Needed once, after a switch from it, if it has left such objects
@@ -121,6 +121,33 @@ impl ValueEnum for Layout {
     }
 }
 
+/// The name of a namespace, a DNS label. The API server refuses objects in another one, each by itself.
+fn namespace_name(text: &str) -> Result<String, String> {
+    let is_middle = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !text.is_empty() && is_short(text) && text.chars().all(is_middle) && !is_at_an_end(text, "-") {
+        return Ok(text.to_owned());
+    }
+    Err("it has to be a DNS label: 1 to 63 lower case letters, digits and -, with a letter or digit at both ends".to_owned())
+}
+
+/// The value of a label, or nothing. The API server refuses objects with another one, each by itself.
+fn label_value(text: &str) -> Result<String, String> {
+    let is_middle = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if is_short(text) && text.chars().all(is_middle) && !is_at_an_end(text, "-_.") {
+        return Ok(text.to_owned());
+    }
+    Err("it has to be the value of a label: at most 63 letters, digits, - _ and ., with a letter or digit at both ends".to_owned())
+}
+
+fn is_short(text: &str) -> bool {
+    text.len() <= LABEL_VALUE_MAX
+}
+
+fn is_at_an_end(text: &str, characters: &str) -> bool {
+    let is_one = |c: char| characters.contains(c);
+    text.starts_with(is_one) || text.ends_with(is_one)
+}
+
 /// As Go programs write it: `:8081` is any address of this host.
 pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, String> {
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
@@ -161,6 +188,34 @@ mod tests {
     fn the_apinet_namespace_is_required() {
         assert!(parse(&[]).unwrap_err().to_string().contains("--api-net-namespace"));
         assert!(parse(&["--api-net-namespace="]).is_err());
+    }
+
+    #[test]
+    fn names_that_the_api_server_would_refuse_are_refused_at_the_start() {
+        let long = "a".repeat(63);
+        let too_long = "a".repeat(64);
+        for (text, is_namespace, is_id) in [
+            ("apinet", true, true),
+            ("a", true, true),
+            ("1a-2b", true, true),
+            (long.as_str(), true, true),
+            (too_long.as_str(), false, false),
+            ("", false, true),
+            ("Team_1.a", false, true),
+            ("a.b", false, true),
+            ("-a", false, false),
+            ("a-", false, false),
+            (".a", false, false),
+            ("a_", false, false),
+            ("a b", false, false),
+            ("a/b", false, false),
+            ("\u{e4}", false, false),
+        ] {
+            let namespace = format!("--api-net-namespace={text}");
+            assert_eq!(parse(&[namespace.as_str()]).is_ok(), is_namespace, "{namespace}");
+            let id = format!("--source-cluster-id={text}");
+            assert_eq!(parse(&["--api-net-namespace=a", id.as_str()]).is_ok(), is_id, "{id}");
+        }
     }
 
     #[test]
