@@ -123,3 +123,16 @@ async fn objects_without_a_source_object_are_not_touched_and_need_no_apinetlet()
     assert_eq!(env.apinet::<apinet::Network>().get(&uid).await.unwrap().spec.id, id);
     wait_for_nat(&env, "independent-2").await;
 }
+
+#[tokio::test]
+async fn a_network_that_another_program_has_deleted_gets_its_id_back() {
+    let (env, _apinetlet) = TestEnv::started().await;
+    let uid = env.network("net").await.uid().unwrap();
+    let (sources, networks) = (env.source::<source::Network>(), env.apinet::<apinet::Network>());
+    wait(&sources, "net", "Available", |one| one.status.state == "Available").await;
+    let before = networks.get(&uid).await.unwrap();
+    delete(&networks, &uid).await;
+    let is_new = |one: &apinet::Network| one.uid() != before.uid() && !one.spec.id.is_empty();
+    let after = wait(&networks, &uid, "a new apinet Network", is_new).await;
+    assert_eq!(after.spec.id, before.spec.id);
+}
