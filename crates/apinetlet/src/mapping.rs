@@ -238,7 +238,9 @@ impl Mapping for Policy {
     fn plan(config: &Config, caches: &Caches, object: SourceNetworkPolicy) -> Plan {
         let key = counterpart(config, &object);
         let policies = caches.policies.as_ref();
-        let network = network(caches, &object, &object.spec.network_ref.name).and_then(|name| {
+        let source_network = network(caches, &object, &object.spec.network_ref.name);
+        let has_source_network = source_network.is_some();
+        let network = source_network.and_then(|name| {
             let network = caches.apinet.networks.get(&ObjectKey::new(&config.namespace, &name))?;
             Some(LocalUidRef { uid: network.metadata.uid.clone()?, name })
         });
@@ -249,6 +251,7 @@ impl Mapping for Policy {
             counterpart: owned(policies.and_then(|caches| caches.counterparts.get(&key))),
             rule: owned(policies.and_then(|caches| caches.rules.get(&key))),
             network,
+            has_source_network,
             source: object,
         };
         plan::network_policy::plan(config, &snapshot)

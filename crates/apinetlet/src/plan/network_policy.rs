@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub source: SourceNetworkPolicy,
     /// The apinet Network of its network, with its UID; None if there is none.
     pub network: Option<LocalUidRef>,
+    /// Whether its network exists. Its apinet Network may not exist yet.
+    pub has_source_network: bool,
     /// The apinet NetworkInterfaces of that network.
     pub interfaces: Vec<apinet::NetworkInterface>,
     /// The apinet LoadBalancers of that network.
@@ -64,7 +66,10 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     };
     add_finalizer(config, Kind::NetworkPolicy, &regarding, &source.metadata, &mut plan);
     let Some(network) = &snapshot.network else {
-        plan.problem(regarding, Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
+        let name = source.spec.network_ref.name.clone();
+        let is_pending = snapshot.has_source_network;
+        let because = if is_pending { Reason::NetworkPending(name) } else { Reason::NetworkNotFound(name) };
+        plan.problem(regarding, because);
         return plan;
     };
     let metadata = counterpart(config, Kind::NetworkPolicy, &origin);
@@ -232,6 +237,7 @@ mod tests {
         Snapshot {
             source: serde_json::from_value(source).unwrap(),
             network: Some(LocalUidRef { name: "n1".into(), uid: "apinet-n1".into() }),
+            has_source_network: true,
             interfaces: vec![
                 interface("b", "Ready", "web", json!(["10.0.0.2", "fdef::2"])),
                 interface("a", "Ready", "web", json!(["10.0.0.1"])),
@@ -435,8 +441,14 @@ mod tests {
     #[test]
     fn without_its_network_a_policy_is_a_problem_and_is_deleted_all_the_same() {
         let mut snapshot = Snapshot { network: None, ..snapshot(spec()) };
-        let missing = plan(&config(), &snapshot);
-        assert_eq!((acts(&missing), problems(&missing)), (vec![], vec!["NetworkNotFound"]));
+        for (has_source_network, code, is_transient) in
+            [(true, "NetworkPending", true), (false, "NetworkNotFound", false)]
+        {
+            snapshot.has_source_network = has_source_network;
+            let missing = plan(&config(), &snapshot);
+            assert_eq!((acts(&missing), problems(&missing)), (vec![], vec![code]));
+            assert_eq!(missing.problems[0].because.is_transient(), is_transient, "{code}");
+        }
         deleting(&mut snapshot.source.metadata);
         assert_eq!(acts(&plan(&config(), &snapshot)), ["RemoveFinalizer"]);
     }

@@ -273,6 +273,9 @@ pub enum Reason {
     /// The network of the object is missing.
     #[error("Network {0} does not exist in this namespace; create it, or correct networkRef")]
     NetworkNotFound(String),
+    /// The network of the object is not mapped yet.
+    #[error("Network {0} has no apinet Network yet; its own Events have the reason")]
+    NetworkPending(String),
     /// The type of a load balancer is unknown.
     #[error("type {0:?} is neither Public nor Internal")]
     TypeUnknown(String),
@@ -301,7 +304,7 @@ pub enum Reason {
 impl Reason {
     /// Whether another program solves such a problem in most cases, within seconds.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, Reason::AddressMissing(_))
+        matches!(self, Reason::AddressMissing(_) | Reason::NetworkPending(_))
     }
 }
 
@@ -319,6 +322,7 @@ impl plan::Reason for Reason {
             Reason::NotReferenced => "NotReferenced",
             Reason::ConfigurationOutdated => "ConfigurationOutdated",
             Reason::NetworkNotFound(_) => "NetworkNotFound",
+            Reason::NetworkPending(_) => "NetworkPending",
             Reason::TypeUnknown(_) => "TypeUnknown",
             Reason::FamilyMissing => "FamilyMissing",
             Reason::AddressMissing(_) => "AddressMissing",
