@@ -17,7 +17,7 @@ use kube::Resource;
 use crate::api::{ApiNetKind, SourceKind, source};
 use crate::apply::Apply;
 use crate::caches::{
-    BY_NETWORK, BY_PEER, BY_PREFIX, BY_PROVIDER_UID, BY_UID, BY_VIRTUAL_IP, Caches, local_key,
+    BY_NETWORK, BY_PEER, BY_PREFIX, BY_PROVIDER_UID, BY_TARGET, BY_UID, BY_VIRTUAL_IP, Caches, local_key,
 };
 use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
@@ -56,7 +56,7 @@ pub async fn run(runtime: Runtime, config: Config, source: Source, apinet: ApiNe
     let controllers = futures::future::try_join_all([
         start(networks(&all)),
         start(network_interfaces(&all)),
-        start(controller::<mapping::VirtualIp>(&all)),
+        start(virtual_ips(&all)),
         start(load_balancers(&all)),
         start(nat_gateways(&all)),
         start(policies(&all)),
@@ -213,6 +213,18 @@ fn network_interfaces(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping:
             add_all(queue, &of_virtual_ip.indexed(BY_VIRTUAL_IP, &change.key().to_string()));
         })
         .watches(&apply.caches.prefixes, to_controller("NetworkInterface"));
+    Some(controller)
+}
+
+fn virtual_ips(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::VirtualIp>>> {
+    let controller = controller::<mapping::VirtualIp>(shared)?;
+    let caches = &shared.apply.caches;
+    let of_interface = caches.virtual_ips.clone();
+    // A deleted VirtualIP waits for the one that has claimed it, which can end or become another program's.
+    let controller = controller.watches(&caches.network_interfaces, move |change, queue| {
+        let uid = change.object().metadata.uid.as_deref().unwrap_or_default();
+        add_all(queue, &of_interface.indexed(BY_TARGET, uid));
+    });
     Some(controller)
 }
 

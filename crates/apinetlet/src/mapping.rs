@@ -161,10 +161,30 @@ impl Mapping for VirtualIp {
     fn plan(config: &Config, caches: &Caches, object: source::VirtualIp) -> Plan {
         let snapshot = plan::virtual_ip::Snapshot {
             counterpart: owned(caches.apinet.ips.get(&counterpart(config, &object))),
+            interfaces: interfaces_with_address(config, caches, &object),
             source: object,
         };
         plan::virtual_ip::plan(config, &snapshot)
     }
+}
+
+/// The apinet NetworkInterfaces that can have the address of a VirtualIP that is being deleted. If this program does not manage the
+/// source object that has claimed the VirtualIP, or it does not exist, nothing would release them: then there are none.
+fn interfaces_with_address(
+    config: &Config,
+    caches: &Caches,
+    object: &source::VirtualIp,
+) -> Vec<apinet::NetworkInterface> {
+    let target = object.spec.target_ref.as_ref().filter(|_| object.metadata.deletion_timestamp.is_some());
+    let Some(target) = target else { return Vec::new() };
+    let source = caches.network_interfaces.get(&local_key(object, &target.name));
+    let is_managed = source.is_some_and(|source| {
+        source.metadata.uid.as_ref() == Some(&target.uid) && plan::is_managed(config, &source.metadata)
+    });
+    if !is_managed {
+        return Vec::new();
+    }
+    distinct(caches.apinet.network_interfaces.indexed(BY_ORIGIN, &target.uid))
 }
 
 impl Mapping for LoadBalancer {

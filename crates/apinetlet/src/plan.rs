@@ -34,7 +34,7 @@ use crate::origin::{Keys, Origin};
 pub use steps::{Act, Action, Desired, Plan, Reason, Status};
 
 /// Whether this program manages a source object: no other program does, and the watch filter selects it.
-fn is_managed(config: &Config, metadata: &ObjectMeta) -> bool {
+pub(crate) fn is_managed(config: &Config, metadata: &ObjectMeta) -> bool {
     let names = config.flavor.names();
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(names.watch_filter));
     let managed_by = metadata.annotations.as_ref().and_then(|all| all.get(names.managed_by));

@@ -11,6 +11,7 @@ of_each_flavor!(
     an_interface_is_claimed_and_its_state_reported,
     a_virtual_ip_becomes_the_public_address_and_takes_the_interface_out_of_nat,
     a_deleted_interface_releases_its_virtual_ip,
+    a_deleted_virtual_ip_goes_after_the_interface_has_lost_its_address,
     an_apinet_interface_belongs_to_one_source_interface_only,
 );
 
@@ -117,6 +118,21 @@ async fn a_deleted_interface_releases_its_virtual_ip(env: TestEnv) {
     wait_gone(&sources, "nic").await;
     assert_eq!(apinets.get(&name).await.unwrap().spec.public_ips, []);
     assert_eq!(virtual_ips.get("vip").await.unwrap().spec.target_ref, None);
+}
+
+async fn a_deleted_virtual_ip_goes_after_the_interface_has_lost_its_address(env: TestEnv) {
+    let _apinetlet = env.start(&[]).await;
+    env.network("net").await;
+    let virtual_ips = env.source::<source::VirtualIp>();
+    create(&virtual_ips, "vip", json!({ "type": "Public", "ipFamily": "IPv4" })).await;
+    let reference = json!({ "virtualIP": { "virtualIPRef": { "name": "vip" } } });
+    env.interface("nic", "10.0.0.9", reference).await;
+    let name = env.attach("nic", "node-1").await.name_any();
+    let apinets = env.apinet::<apinet::NetworkInterface>();
+    wait(&apinets, &name, "a public address", |one| one.spec.public_ips.len() == 1).await;
+    delete(&virtual_ips, "vip").await;
+    wait_gone(&virtual_ips, "vip").await;
+    assert_eq!(apinets.get(&name).await.unwrap().spec.public_ips, []);
 }
 
 async fn an_apinet_interface_belongs_to_one_source_interface_only(env: TestEnv) {

@@ -119,8 +119,9 @@ fn claim_virtual_ip(config: &Config, snapshot: &Snapshot, origin: &Origin, plan:
     let is_referenced = |one: &&source::VirtualIp| one.metadata.name.as_deref() == Some(name);
     let Some(virtual_ip) = snapshot.virtual_ips.iter().find(is_referenced) else { return Vec::new() };
     match claim_of_virtual_ip(virtual_ip, origin) {
+        // Its IP is deleted next.
+        Claim::Own | Claim::Free if virtual_ip.metadata.deletion_timestamp.is_some() => return Vec::new(),
         Claim::Own => {}
-        Claim::Free if virtual_ip.metadata.deletion_timestamp.is_some() => return Vec::new(),
         Claim::Free => {
             let act = Act::ClaimVirtualIp(versioned(&virtual_ip.metadata));
             plan.step(Action::new(&regarding, act), Reason::Referenced);
@@ -133,15 +134,21 @@ fn claim_virtual_ip(config: &Config, snapshot: &Snapshot, origin: &Origin, plan:
     virtual_ip.status.ip.iter().cloned().collect()
 }
 
-/// Releases the VirtualIPs that the source object has claimed and does not reference any more.
+/// Releases the VirtualIPs that the source object has claimed and does not reference any more, and those that are being deleted.
 fn release_virtual_ips(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) {
     let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
     let referenced = snapshot.source.virtual_ip();
     for virtual_ip in &snapshot.virtual_ips {
-        let is_own = matches!(claim_of_virtual_ip(virtual_ip, origin), Claim::Own);
-        if is_own && virtual_ip.metadata.name.as_deref() != referenced {
+        let because = if virtual_ip.metadata.name.as_deref() != referenced {
+            Reason::NotReferenced
+        } else if virtual_ip.metadata.deletion_timestamp.is_some() {
+            Reason::VirtualIpDeleted
+        } else {
+            continue;
+        };
+        if let Claim::Own = claim_of_virtual_ip(virtual_ip, origin) {
             let act = Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata));
-            plan.step(Action::new(&regarding, act), Reason::NotReferenced);
+            plan.step(Action::new(&regarding, act), because);
         }
     }
 }

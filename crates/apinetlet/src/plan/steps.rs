@@ -267,6 +267,9 @@ pub enum Reason {
     /// An interface or a VirtualIP is released.
     #[error("the source object does not reference it any more")]
     NotReferenced,
+    /// A claimed VirtualIP is released.
+    #[error("the VirtualIP is being deleted")]
+    VirtualIpDeleted,
     /// An interface is configured.
     #[error("labels, public addresses, prefixes or NAT gateways differ")]
     ConfigurationOutdated,
@@ -320,6 +323,7 @@ impl plan::Reason for Reason {
             Reason::StatusOutdated => "StatusOutdated",
             Reason::Referenced => "Referenced",
             Reason::NotReferenced => "NotReferenced",
+            Reason::VirtualIpDeleted => "VirtualIPDeleted",
             Reason::ConfigurationOutdated => "ConfigurationOutdated",
             Reason::NetworkNotFound(_) => "NetworkNotFound",
             Reason::NetworkPending(_) => "NetworkPending",

@@ -15,14 +15,25 @@ pub struct Snapshot {
     pub source: source::VirtualIp,
     /// The apinet IP that has its UID as name.
     pub counterpart: Option<apinet::Ip>,
+    /// The apinet NetworkInterfaces of the source object that has claimed it, if this program manages that one.
+    pub interfaces: Vec<apinet::NetworkInterface>,
 }
 
 /// The next steps.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
-    let Snapshot { source, counterpart: observed } = snapshot;
+    let Snapshot { source, counterpart: observed, interfaces } = snapshot;
     let regarding = regarding(config.flavor, Kind::VirtualIp, &source.metadata);
+    let address = observed.as_ref().and_then(|observed| observed.spec.ip.as_ref());
+    let mut public_ips = interfaces.iter().flat_map(|one| &one.spec.public_ips);
+    // Another object could get the address, and two would have it. The interface releases the VirtualIP, which is the next event.
+    if source.metadata.deletion_timestamp.is_some()
+        && address.is_some()
+        && public_ips.any(|public| public.ip.as_ref() == address)
+    {
+        return plan;
+    }
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
     let Some(origin) = live(config, Kind::VirtualIp, &regarding, &source.metadata, metadata, &mut plan)
     else {
@@ -80,7 +91,7 @@ mod tests {
                 ip: address.map(str::to_owned),
             },
         };
-        Snapshot { source, counterpart: Some(counterpart) }
+        Snapshot { source, counterpart: Some(counterpart), interfaces: Vec::new() }
     }
 
     #[test]
@@ -115,6 +126,21 @@ mod tests {
         assert_eq!(acts(&plan(&config(), &snapshot)), ["Delete"]);
         snapshot.counterpart = None;
         assert_eq!(acts(&plan(&config(), &snapshot)), ["RemoveFinalizer"]);
+    }
+
+    #[test]
+    fn a_deleted_virtual_ip_keeps_its_ip_while_an_interface_has_the_address() {
+        let interface = |address: &str| -> apinet::NetworkInterface {
+            let public_ips = json!([{ "name": "a", "ipFamily": "IPv6", "ip": address }]);
+            serde_json::from_value(json!({ "metadata": {}, "spec": { "publicIPs": public_ips } })).unwrap()
+        };
+        let mut snapshot = snapshot(Some("2001:db8::1"));
+        snapshot.interfaces = vec![interface("2001:db8::2"), interface("2001:db8::1")];
+        assert_eq!(acts(&plan(&config(), &snapshot)), ["UpdateStatus"], "it is not being deleted");
+        deleting(&mut snapshot.source.metadata);
+        assert_eq!(acts(&plan(&config(), &snapshot)), [""; 0]);
+        snapshot.interfaces.pop();
+        assert_eq!(acts(&plan(&config(), &snapshot)), ["Delete"]);
     }
 
     #[test]

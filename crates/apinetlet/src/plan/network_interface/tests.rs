@@ -142,6 +142,30 @@ fn a_virtual_ip_is_free_for_others_after_the_interface_has_lost_its_address() {
 }
 
 #[test]
+fn a_virtual_ip_that_is_being_deleted_is_released_after_the_interface_has_lost_its_address() {
+    let address = json!([{ "name": "10.0.0.1", "ipFamily": "IPv4", "ip": "10.0.0.1" }]);
+    let mut deleted = virtual_ip("vip", Some("u1"), Some("10.0.0.1"));
+    deleting(&mut deleted.metadata);
+    let mut snapshot = Snapshot {
+        source: source(json!({ "providerID": ID, "virtualIP": { "virtualIPRef": { "name": "vip" } } })),
+        interfaces: vec![interface(
+            "i1",
+            Some(("u1", "nic")),
+            json!({ "metadata": {}, "spec": { "publicIPs": address } }),
+        )],
+        virtual_ips: vec![deleted],
+        ..Snapshot::default()
+    };
+    assert_eq!(acts(&plan(&config(), &snapshot, NOW)), ["ConfigureNetworkInterface", "ReleaseVirtualIP"]);
+    snapshot.virtual_ips[0].spec.target_ref = None;
+    assert_eq!(
+        acts(&plan(&config(), &snapshot, NOW)),
+        ["ConfigureNetworkInterface"],
+        "it is not claimed a second time"
+    );
+}
+
+#[test]
 fn the_virtual_ip_of_another_interface_is_a_problem_and_stops_nothing_else() {
     let snapshot = Snapshot {
         source: source(json!({ "providerID": ID, "virtualIP": { "ephemeral": {} } })),
