@@ -210,8 +210,8 @@ mod tests {
         assert_eq!((elected.gateway, elected.epoch.0), (first.unwrap().gateway, 200_001));
         // No keeper is MASTER.
         assert!(!known.has_none(vip));
-        let nobody = [status("10.0.0.1", "FAULT", 300.0)];
-        assert_eq!((known.polled(vip, Some(elected), second, &nobody), known.get(vip)), (None, None));
+        let without_master = [status("10.0.0.1", "FAULT", 300.0)];
+        assert_eq!((known.polled(vip, Some(elected), second, &without_master), known.get(vip)), (None, None));
         assert!(known.has_none(vip));
         known.forget(vip);
         assert!(!known.has_none(vip));
