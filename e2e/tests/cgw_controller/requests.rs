@@ -82,7 +82,7 @@ async fn invalid_requests_are_refused_and_the_api_is_described() {
     {
         assert_eq!(admin.raw(api, "POST", "/vip", kind, valid.to_owned()).await.code, code, "{kind:?}");
     }
-    let large = format!("{{\"vip\":\"{}\"}}", "1".repeat(200 << 10));
+    let large = format!("{{\"vip\":\"{}\"}}", "1".repeat(300 << 10));
     assert_eq!(admin.raw(api, "POST", "/vip", json, large).await.code, 413);
     let put = admin.raw(api, "PUT", "/vip", json, valid.to_owned()).await;
     assert_eq!((put.code, put.allow.as_deref()), (405, Some("POST")));
