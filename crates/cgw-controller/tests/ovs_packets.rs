@@ -537,6 +537,24 @@ fn connections_survive_a_planned_change_of_the_gateway() {
     });
 }
 
+/// nat translates only the first packet of a connection.
+#[test]
+#[ignore = "full: Open vSwitch"]
+fn a_connection_from_before_a_bind_does_not_leave_with_another_source() {
+    for_each_profile(|lab| {
+        let unbound = State { unbound: vec!["a3"], ..State::new("g1", "g1") };
+        let bound = State::new("g1", "g1");
+        lab.reset(&unbound);
+        for (state, source) in [(&bound, VIP_A), (&unbound, "192.168.50.21")] {
+            let mut open = lab.pod("a3").connect(EXT, PORT).unwrap();
+            assert!(open.works());
+            lab.apply(state);
+            assert!(!open.works(), "it would leave with its earlier source");
+            assert_eq!(lab.pod("a3").seen(EXT, PORT), seen(source));
+        }
+    });
+}
+
 #[test]
 #[ignore = "full: Open vSwitch"]
 fn guards_are_written_before_the_bridge_can_be_read() {

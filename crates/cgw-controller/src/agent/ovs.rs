@@ -28,6 +28,11 @@ mod sysctl;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
+use common::netlink::{
+    self, conntrack,
+    socket::{Protocol, Socket},
+};
+
 use command::Programs;
 use difference::FlowChange;
 use facts::Facts;
@@ -74,6 +79,8 @@ pub struct Ovs {
     config: Config,
     flows: Option<Written<BTreeSet<Flow>>>,
     rules: Option<Written<Rules>>,
+    /// The datapath that was applied last.
+    last: Option<Datapath>,
 }
 
 /// The last state that was written, and how the kernel or the switch prints it. Other releases may print an equal flow or rule in
@@ -101,7 +108,7 @@ impl Ovs {
     /// A driver that has not read anything yet.
     #[must_use]
     pub fn new(config: Config) -> Ovs {
-        Ovs { config, flows: None, rules: None }
+        Ovs { config, flows: None, rules: None, last: None }
     }
 
     fn programs(&self) -> Programs<'_> {
@@ -125,7 +132,29 @@ impl Ovs {
             plan::flows(&self.config.profile, desired, &facts),
             mode,
         )?);
+        if mode == Mode::Write {
+            self.end_connections(desired)?;
+            self.last = Some(desired.clone());
+        }
         Ok(changes)
+    }
+
+    /// Without its conntrack entry, the next packet of a connection is translated as the first of a new one is.
+    fn end_connections(&self, desired: &Datapath) -> Result<(), Error> {
+        let pods = self.last.as_ref().map(|last| plan::retranslated(last, desired)).unwrap_or_default();
+        if pods.is_empty() {
+            return Ok(());
+        }
+        let failure = |error: netlink::Error| Error {
+            operation: "deleting conntrack entries".into(),
+            cause: error.to_string(),
+            is_permanent: false,
+        };
+        let mut socket = Socket::open(Protocol::Netfilter).map_err(failure)?;
+        for pod in pods {
+            conntrack::delete_from(&mut socket, pod).map_err(failure)?;
+        }
+        Ok(())
     }
 
     fn bridge_error(&self, cause: String) -> Error {
@@ -243,6 +272,7 @@ impl Driver for Ovs {
     fn uninstall(&mut self) -> Result<Vec<Change>, Error> {
         // Flows first: a pod without a tag is dropped by the guards until these are removed as well. Without ovs-vswitchd there are
         // no flows.
+        self.last = None;
         let mut changes = Vec::new();
         if self.programs().has_bridge() {
             let observed = self.observe_flows()?;

@@ -166,6 +166,8 @@ pub struct State {
     pub mac: Option<TunMac>,
     /// Pods that the agents have not read.
     pub unread: Vec<&'static str>,
+    /// Pods that are not behind their Service.
+    pub unbound: Vec<&'static str>,
     /// Destinations that leave with the address of the node.
     pub excluded: Vec<&'static str>,
     /// Clients that the ports of `a` and `b` admit; all of a name that is not in it.
@@ -179,6 +181,7 @@ impl State {
             b: Some(b),
             mac: None,
             unread: Vec::new(),
+            unbound: Vec::new(),
             excluded: Vec::new(),
             sources: BTreeMap::new(),
         }
@@ -332,10 +335,11 @@ impl Lab {
         };
         let read: Vec<(&&str, &Pod)> =
             self.pods.iter().filter(|(name, _)| !state.unread.contains(name)).collect();
+        let bound: Vec<_> = read.iter().filter(|(name, _)| !state.unbound.contains(name)).collect();
         let path = |prefix: &str, tun_id: u32, gateway| VipPath {
             tun_id: TunId::new(tun_id).unwrap(),
             route: route(gateway),
-            pods: read
+            pods: bound
                 .iter()
                 .filter(|(name, _)| name.starts_with(prefix))
                 .map(|(name, pod)| {
@@ -348,7 +352,7 @@ impl Lab {
                     name: "http".into(),
                     protocol,
                     port: 80,
-                    backends: read
+                    backends: bound
                         .iter()
                         .filter(|(name, _)| name.starts_with(prefix))
                         .map(|(_, pod)| (pod.ip, 8080))
@@ -380,7 +384,9 @@ impl Lab {
             ]),
             unbound_pods: read
                 .iter()
-                .filter(|(name, pod)| name.starts_with('c') && pod.node == node)
+                .filter(|(name, pod)| {
+                    pod.node == node && (name.starts_with('c') || state.unbound.contains(name))
+                })
                 .map(|(_, pod)| pod.ip)
                 .collect(),
         }

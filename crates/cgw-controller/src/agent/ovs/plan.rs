@@ -50,6 +50,19 @@ pub fn sysctls(datapath: &Datapath) -> BTreeMap<&'static str, &'static str> {
     BTreeMap::from([ARP_ANNOUNCE, ("net/ipv4/ip_forward", "1")])
 }
 
+/// The pods whose connections have another translation on a gateway candidate than before: nat translates only the first packet of a
+/// connection, so the others would leave with the address of the node, or with a VIP that another tenant may have by now.
+#[must_use]
+pub fn retranslated(old: &Datapath, new: &Datapath) -> BTreeSet<Ipv4Addr> {
+    if !old.node.candidate {
+        return BTreeSet::new();
+    }
+    let vips = |datapath| bound_pods(datapath).into_iter().map(|(pod, (vip, ..))| (pod, vip)).collect();
+    let (before, after): (BTreeMap<_, _>, BTreeMap<_, _>) = (vips(old), vips(new));
+    let known = before.keys().chain(&old.unbound_pods).copied();
+    known.filter(|pod| before.get(pod) != after.get(pod)).collect()
+}
+
 /// Every bound pod once: the first VIP in ascending order wins.
 fn bound_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, (Ipv4Addr, &VipPath, &BoundPod)> {
     let mut pods = BTreeMap::new();
