@@ -105,26 +105,42 @@ impl Poller {
 }
 
 /// The last known master of each VIP, so that a Service that another replica has just bound gets it at once. The API server has
-/// what must survive a restart: the annotations of the Services. None: the last poll found no master.
+/// what must survive a restart: the annotations of the Services.
 #[derive(Debug, Default)]
-pub struct Known(Mutex<HashMap<Vip, Option<Master>>>);
+pub struct Known(Mutex<HashMap<Vip, State>>);
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Master(Master),
+    /// So many polls in a row have found none.
+    Missing(u32),
+}
+
+impl State {
+    fn master(&self) -> Option<Master> {
+        match self {
+            State::Master(master) => Some(*master),
+            State::Missing(_) => None,
+        }
+    }
+}
 
 impl Known {
     /// The last known master.
     #[must_use]
     pub fn get(&self, vip: Vip) -> Option<Master> {
-        self.lock().get(&vip).copied().flatten()
+        self.lock().get(&vip).and_then(State::master)
     }
 
-    /// Whether the keepers were polled, and none of them was MASTER.
+    /// Whether two polls in a row have found no master. One can fall into the moment in which the VIP moves.
     #[must_use]
     pub fn has_none(&self, vip: Vip) -> bool {
-        self.lock().get(&vip) == Some(&None)
+        matches!(self.lock().get(&vip), Some(State::Missing(polls)) if *polls > 1)
     }
 
     /// Records a master.
     pub fn set(&self, vip: Vip, master: Master) {
-        self.lock().insert(vip, Some(master));
+        self.lock().insert(vip, State::Master(master));
     }
 
     /// Removes what is known of a VIP that is not bound any more.
@@ -132,7 +148,7 @@ impl Known {
         self.lock().remove(&vip);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vip, Option<Master>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vip, State>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,9 +162,14 @@ impl Known {
         statuses: &[KeeperStatus],
     ) -> Option<Master> {
         let mut known = self.lock();
-        let current = master::newest(recorded, known.get(&vip).copied().flatten());
+        let current = master::newest(recorded, known.get(&vip).and_then(State::master));
         let master = if current == before { master::elect(statuses, current) } else { current };
-        known.insert(vip, master);
+        let state = match (master, known.get(&vip)) {
+            (Some(master), _) => State::Master(master),
+            (None, Some(State::Missing(polls))) => State::Missing(polls.saturating_add(1)),
+            (None, _) => State::Missing(1),
+        };
+        known.insert(vip, state);
         master
     }
 }
@@ -212,6 +233,8 @@ mod tests {
         assert!(!known.has_none(vip));
         let without_master = [status("10.0.0.1", "FAULT", 300.0)];
         assert_eq!((known.polled(vip, Some(elected), second, &without_master), known.get(vip)), (None, None));
+        assert!(!known.has_none(vip), "it may be moving");
+        assert_eq!(known.polled(vip, second, second, &without_master), None);
         assert!(known.has_none(vip));
         known.forget(vip);
         assert!(!known.has_none(vip));

@@ -115,7 +115,7 @@ pub struct Snapshot {
     pub services: BTreeMap<ServiceName, Tenant>,
     /// The gateway that is MASTER. None: not known.
     pub master: Option<Master>,
-    /// The keepers were polled, and none is MASTER. The annotations still name the last gateway.
+    /// The keepers were polled twice, and none was MASTER. The annotations still name the last gateway.
     pub has_no_master: bool,
 }
 
