@@ -7,12 +7,13 @@ use clap::{ArgAction, Args as Group, Parser, ValueEnum};
 use common::args::RuntimeArgs;
 use common::cluster::ClusterArgs;
 use common::command::PlanArgs;
+use common::k8s::validation::{is_dns_label, is_label_value};
 
 use crate::clusters::ApiNetName;
 use crate::connection::ConnectionArgs;
 use crate::metrics_server::MetricsArgs;
 use crate::names::Flavor;
-use crate::origin::{LABEL_VALUE_MAX, Layout};
+use crate::origin::Layout;
 use crate::zap::ZapArgs;
 
 /// Maps the networking API of this cluster onto the network control plane of another one: Networks, NetworkInterfaces, VirtualIPs,
@@ -123,8 +124,7 @@ impl ValueEnum for Layout {
 
 /// The name of a namespace, a DNS label. The API server refuses objects in another one, each by itself.
 fn namespace_name(text: &str) -> Result<String, String> {
-    let is_middle = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if !text.is_empty() && is_short(text) && text.chars().all(is_middle) && !is_at_an_end(text, "-") {
+    if is_dns_label(text) {
         return Ok(text.to_owned());
     }
     Err("it has to be a DNS label: 1 to 63 lower case letters, digits and -, with a letter or digit at both ends".to_owned())
@@ -132,20 +132,10 @@ fn namespace_name(text: &str) -> Result<String, String> {
 
 /// The value of a label, or nothing. The API server refuses objects with another one, each by itself.
 fn label_value(text: &str) -> Result<String, String> {
-    let is_middle = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if is_short(text) && text.chars().all(is_middle) && !is_at_an_end(text, "-_.") {
+    if is_label_value(text) {
         return Ok(text.to_owned());
     }
     Err("it has to be the value of a label: at most 63 letters, digits, - _ and ., with a letter or digit at both ends".to_owned())
-}
-
-fn is_short(text: &str) -> bool {
-    text.len() <= LABEL_VALUE_MAX
-}
-
-fn is_at_an_end(text: &str, characters: &str) -> bool {
-    let is_one = |c: char| characters.contains(c);
-    text.starts_with(is_one) || text.ends_with(is_one)
 }
 
 /// As Go programs write it: `:8081` is any address of this host.

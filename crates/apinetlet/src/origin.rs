@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::names::{Flavor, Kind};
 
 /// The longest value of a label.
-pub(crate) const LABEL_VALUE_MAX: usize = 63;
+const LABEL_VALUE_MAX: usize = 63;
 
 /// A source object, as an apinet object names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

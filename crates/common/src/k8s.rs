@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 pub mod job;
 pub mod node;
+pub mod validation;
 
 pub use job::Job;
 pub use node::Node;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use common::k8s::validation::{is_dns_label, is_label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 pub use kube::core::Selector;
 use serde::Deserialize;
@@ -71,11 +72,7 @@ fn check_key(key: &str) -> Result<(), String> {
 }
 
 fn check_value(value: &str) -> Result<(), String> {
-    if value.is_empty() || is_name(value) {
-        Ok(())
-    } else {
-        Err(format!("{value:?} is no valid label value"))
-    }
+    if is_label_value(value) { Ok(()) } else { Err(format!("{value:?} is no valid label value")) }
 }
 
 /// Kubernetes' rule for label and annotation keys: an optional DNS prefix of up to 253 characters and a slash, then a name
@@ -83,22 +80,8 @@ fn check_value(value: &str) -> Result<(), String> {
 #[must_use]
 pub fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    is_name(name) && prefix.is_none_or(|prefix| prefix.len() <= 253 && prefix.split('.').all(is_dns_label))
-}
-
-fn is_name(name: &str) -> bool {
-    let alphanumeric = |c: char| c.is_ascii_alphanumeric();
-    (1..=63).contains(&name.len())
-        && name.starts_with(alphanumeric)
-        && name.ends_with(alphanumeric)
-        && name.chars().all(|c| alphanumeric(c) || "-_.".contains(c))
-}
-
-fn is_dns_label(label: &str) -> bool {
-    (1..=63).contains(&label.len())
-        && !label.starts_with('-')
-        && !label.ends_with('-')
-        && label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    let is_name = !name.is_empty() && is_label_value(name);
+    is_name && prefix.is_none_or(|prefix| prefix.len() <= 253 && prefix.split('.').all(is_dns_label))
 }
 
 #[cfg(test)]

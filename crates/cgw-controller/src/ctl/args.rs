@@ -4,6 +4,7 @@ use std::{ffi::OsString, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use clap::{Subcommand, ValueEnum};
 use common::args::{AdminArgs, ClientArgs, LeaderArgs, LogArgs, RuntimeArgs};
+use common::k8s::validation::is_dns_label;
 
 use crate::api::Vip;
 use crate::names;
@@ -160,12 +161,11 @@ impl Args {
 
 /// A DNS label (RFC 1123): the name of a namespace or a Service.
 fn label(text: &str) -> Result<String, String> {
-    let is_name = !text.is_empty()
-        && text.len() <= 63
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-');
-    if is_name { Ok(text.to_owned()) } else { Err("it has to be a DNS label, as web-1".to_owned()) }
+    if is_dns_label(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("it has to be a DNS label, as web-1".to_owned())
+    }
 }
 
 /// A DNS subdomain (RFC 1123): the name of a pod or a ServiceAccount.

@@ -1,5 +1,6 @@
 //! The routes of the API.
 
+use common::k8s::validation::is_dns_label;
 use http::{Method, StatusCode};
 
 use crate::api::Vip;
@@ -89,7 +90,7 @@ fn parse_vip(text: &str) -> Result<Vip, Refusal> {
 
 /// The owner of a binding. Its names are parts of paths of the Kubernetes API.
 pub(super) fn owner(namespace: &str, service: Option<&str>) -> Result<Owner, Refusal> {
-    let check = |field: &str, name: &str| match is_label(name) {
+    let check = |field: &str, name: &str| match is_dns_label(name) {
         true => Ok(name.to_owned()),
         false => Err(Refusal::new(
             StatusCode::BAD_REQUEST,
@@ -103,15 +104,6 @@ pub(super) fn owner(namespace: &str, service: Option<&str>) -> Result<Owner, Ref
         None => Owner::Namespace { namespace },
         Some(service) => Owner::Service { namespace, service: check("service", service)? },
     })
-}
-
-/// A DNS label (RFC 1123).
-fn is_label(name: &str) -> bool {
-    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends = [name.bytes().next(), name.bytes().next_back()];
-    name.len() <= 63
-        && ends.iter().all(|end| end.is_some_and(is_alphanumeric))
-        && name.bytes().all(|byte| is_alphanumeric(byte) || byte == b'-')
 }
 
 /// Decodes `%3A` and others in one part of a path.
