@@ -132,7 +132,7 @@ impl Ovs {
             plan::flows(&self.config.profile, desired, &facts),
             mode,
         )?);
-        if mode == Mode::Write {
+        if mode == Mode::Write && self.last.as_ref() != Some(desired) {
             self.end_connections(desired)?;
             self.last = Some(desired.clone());
         }
@@ -141,7 +141,7 @@ impl Ovs {
 
     /// Without its conntrack entry, the next packet of a connection is translated as the first of a new one is.
     fn end_connections(&self, desired: &Datapath) -> Result<(), Error> {
-        let pods = self.last.as_ref().map(|last| plan::retranslated(last, desired)).unwrap_or_default();
+        let pods = self.last.as_ref().map(|last| plan::with_other_snat(last, desired)).unwrap_or_default();
         if pods.is_empty() {
             return Ok(());
         }
@@ -151,9 +151,7 @@ impl Ovs {
             is_permanent: false,
         };
         let mut socket = Socket::open(Protocol::Netfilter).map_err(failure)?;
-        for pod in pods {
-            conntrack::delete_from(&mut socket, pod).map_err(failure)?;
-        }
+        conntrack::delete(&mut socket, |entry| pods.contains(&entry.original.0)).map_err(failure)?;
         Ok(())
     }
 
@@ -270,9 +268,9 @@ impl Driver for Ovs {
     }
 
     fn uninstall(&mut self) -> Result<Vec<Change>, Error> {
+        self.last = None;
         // Flows first: a pod without a tag is dropped by the guards until these are removed as well. Without ovs-vswitchd there are
         // no flows.
-        self.last = None;
         let mut changes = Vec::new();
         if self.programs().has_bridge() {
             let observed = self.observe_flows()?;

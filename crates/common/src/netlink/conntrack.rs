@@ -163,13 +163,13 @@ pub fn entries(socket: &mut Socket, source: Option<Ipv4Addr>) -> Result<Vec<Entr
     entries.map_err(|error| error.during("listing the conntrack entries"))
 }
 
-/// Deletes the IPv4 entries whose original source is `source`. Returns their number. Entries that end meanwhile are not counted.
+/// Deletes the IPv4 entries that `is_stale` selects. Returns their number. Entries that end meanwhile are not counted.
 ///
 /// # Errors
 /// The kernel refuses; entries before may have been deleted.
-pub fn delete_from(socket: &mut Socket, source: Ipv4Addr) -> Result<usize, Error> {
+pub fn delete(socket: &mut Socket, is_stale: impl Fn(&Entry) -> bool) -> Result<usize, Error> {
     let mut deleted = 0_usize;
-    for entry in entries(socket, Some(source))? {
+    for entry in entries(socket, None)?.into_iter().filter(is_stale) {
         match socket.request(&entry.delete()) {
             Ok(()) => deleted = deleted.saturating_add(1),
             Err(error) if error.is(&[libc::ENOENT]) => {}
@@ -225,12 +225,12 @@ mod tests {
             let loopback = Ipv4Addr::LOCALHOST;
             let some = entries(&mut socket, Some(loopback)).unwrap();
             assert_eq!(some.len(), 2, "{some:?}");
-            assert_eq!(delete_from(&mut socket, loopback).unwrap(), 2);
+            assert_eq!(delete(&mut socket, |entry| entry.original.0 == loopback).unwrap(), 2);
             let rest = entries(&mut socket, None).unwrap();
             assert_eq!(rest.len(), 1);
             assert_eq!(rest[0].to_string(), "proto=17 src=198.51.100.1 dst=127.0.0.1 sport=4003 dport=9");
             assert_eq!(rest[0].reply, (loopback, Ipv4Addr::new(198, 51, 100, 1)));
-            assert_eq!(delete_from(&mut socket, loopback).unwrap(), 0);
+            assert_eq!(delete(&mut socket, |entry| entry.original.0 == loopback).unwrap(), 0);
         });
     }
 }

@@ -50,10 +50,10 @@ pub fn sysctls(datapath: &Datapath) -> BTreeMap<&'static str, &'static str> {
     BTreeMap::from([ARP_ANNOUNCE, ("net/ipv4/ip_forward", "1")])
 }
 
-/// The pods whose connections have another translation on a gateway candidate than before: nat translates only the first packet of a
-/// connection, so the others would leave with the address of the node, or with a VIP that another tenant may have by now.
+/// The pods whose SNAT address on a gateway candidate has changed. nat translates only the first packet of a connection, so the others
+/// would leave with the address of the node, or with a VIP that another tenant may have by now.
 #[must_use]
-pub fn retranslated(old: &Datapath, new: &Datapath) -> BTreeSet<Ipv4Addr> {
+pub fn with_other_snat(old: &Datapath, new: &Datapath) -> BTreeSet<Ipv4Addr> {
     if !old.node.candidate {
         return BTreeSet::new();
     }

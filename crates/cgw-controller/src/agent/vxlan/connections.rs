@@ -74,18 +74,7 @@ pub fn delete(socket: &mut Socket, stale: &Stale, arrived: u32) -> Result<usize,
     if stale.is_empty() {
         return Ok(0);
     }
-    let mut deleted = 0_usize;
-    for entry in conntrack::entries(socket, None)? {
-        if !is_stale(&entry, stale, arrived) {
-            continue;
-        }
-        match socket.request(&entry.delete()) {
-            Ok(()) => deleted = deleted.saturating_add(1),
-            Err(error) if error.is(&[libc::ENOENT]) => {}
-            Err(error) => return Err(error.during(format_args!("deleting the conntrack entry {entry}"))),
-        }
-    }
-    Ok(deleted)
+    conntrack::delete(socket, |entry| is_stale(entry, stale, arrived))
 }
 
 fn is_stale(entry: &Entry, stale: &Stale, arrived: u32) -> bool {

@@ -372,23 +372,23 @@ fn many_pods_are_split_by_network() {
 #[test]
 fn connections_of_pods_with_another_vip_end_on_a_gateway_candidate() {
     let (old, _) = example("g1", VipRoute::Local);
-    assert_eq!(retranslated(&old, &old), BTreeSet::new());
+    assert_eq!(with_other_snat(&old, &old), BTreeSet::new());
     let (vip_a, vip_b) = (ip([192, 168, 50, 201]), ip([192, 168, 50, 202]));
     let (a1, a3) = (ip([10, 128, 0, 10]), ip([10, 130, 0, 10]));
     // Another gateway.
     let (moved, _) = example("g1", VipRoute::Drop);
-    assert_eq!(retranslated(&old, &moved), BTreeSet::new());
+    assert_eq!(with_other_snat(&old, &moved), BTreeSet::new());
     // One pod is bound to the other VIP, one is not bound any more.
     let mut new = old.clone();
     let taken = new.vips.get_mut(&vip_a).unwrap().pods.remove(&a1).unwrap();
     new.vips.get_mut(&vip_b).unwrap().pods.insert(a1, taken);
     new.vips.get_mut(&vip_a).unwrap().pods.remove(&a3);
     new.unbound_pods.insert(a3);
-    assert_eq!(retranslated(&old, &new), BTreeSet::from([a1, a3]));
+    assert_eq!(with_other_snat(&old, &new), BTreeSet::from([a1, a3]));
     // And back: both were known. A pod that was not has no connections.
-    assert_eq!(retranslated(&new, &old), BTreeSet::from([a1, a3]));
+    assert_eq!(with_other_snat(&new, &old), BTreeSet::from([a1, a3]));
     new.unbound_pods.clear();
-    assert_eq!(retranslated(&new, &old), BTreeSet::from([a1]));
+    assert_eq!(with_other_snat(&new, &old), BTreeSet::from([a1]));
     new.node.candidate = false;
-    assert_eq!(retranslated(&new, &old), BTreeSet::new());
+    assert_eq!(with_other_snat(&new, &old), BTreeSet::new());
 }
