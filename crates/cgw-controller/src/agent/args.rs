@@ -9,6 +9,7 @@ use ipnet::Ipv4Net;
 use super::{
     observe,
     plan::{Config, MacRule},
+    vxlan::plan::max_tun_id,
 };
 use crate::{api::TunId, args::ProcessArgs, names};
 
@@ -113,12 +114,6 @@ impl VxlanArgs {
     #[must_use]
     pub fn marks(&self) -> u32 {
         self.mark_mask.unwrap_or(0x3fff)
-    }
-
-    /// The largest tunnel ID that has a mark. The mark with all bits is that of packets to pods.
-    #[must_use]
-    pub fn max_tun_id(&self) -> u32 {
-        (1 << self.marks().count_ones()) - 2
     }
 
     fn is_given(&self) -> bool {
@@ -230,7 +225,7 @@ impl Args {
                 DriverName::Ovs => MacRule::Annotated,
             },
             max_tun_id: match own.driver {
-                DriverName::Vxlan => self.vxlan.max_tun_id(),
+                DriverName::Vxlan => max_tun_id(self.vxlan.marks()),
                 DriverName::Ovs => TunId::MAX,
             },
             namespace: namespace.to_owned(),

@@ -116,10 +116,19 @@ pub fn mac_of(node: Ipv4Addr) -> [u8; 6] {
     [0x02, 0x63, a, b, c, d]
 }
 
-/// The mark of packets that leave for the gateway of a VIP: the tunnel ID in the bits of `mask`. None if it does not fit, or if it is the
-/// mark of [`to_pods`].
+/// The largest tunnel ID that has a mark: all bits of `mask` are the mark of [`to_pods`].
+#[must_use]
+pub fn max_tun_id(mask: u32) -> u32 {
+    let bits = mask.count_ones().min(u32::BITS - 1);
+    (1_u32 << bits).saturating_sub(2)
+}
+
+/// The mark of packets that leave for the gateway of a VIP: the tunnel ID in the bits of `mask`. None above [`max_tun_id`].
 #[must_use]
 pub fn mark_of(tun_id: TunId, mask: u32) -> Option<u32> {
+    if tun_id.number() > max_tun_id(mask) {
+        return None;
+    }
     let (mut mark, mut rest) = (0, tun_id.number());
     for bit in (0..u32::BITS).map(|place| 1_u32 << place).filter(|bit| mask & bit != 0) {
         if rest & 1 == 1 {
@@ -127,7 +136,7 @@ pub fn mark_of(tun_id: TunId, mask: u32) -> Option<u32> {
         }
         rest >>= 1;
     }
-    (rest == 0 && mark != to_pods(mask)).then_some(mark)
+    Some(mark)
 }
 
 /// The mark of packets that a gateway sends to pods on other nodes.
