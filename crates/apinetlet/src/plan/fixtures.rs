@@ -16,6 +16,11 @@ pub(super) fn acts(plan: &Plan) -> Vec<&'static str> {
     plan.steps.iter().map(|step| step.action.name()).collect()
 }
 
+/// The steps as sentences.
+pub(super) fn texts(plan: &Plan) -> Vec<String> {
+    plan.steps.iter().map(|step| step.action.to_string()).collect()
+}
+
 /// The codes of the problems.
 pub(super) fn problems(plan: &Plan) -> Vec<&'static str> {
     use common::plan::Reason as _;

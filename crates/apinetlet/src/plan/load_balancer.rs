@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use common::plan::Regarding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
@@ -107,7 +108,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     };
     // First, because targets change all the time, and an apply that the API server refuses ends the steps.
     if let Some(observed) = observed {
-        routing_and_status(config, snapshot, metadata, observed, &mut plan);
+        routing_and_status(config, snapshot, &regarding, metadata, observed, &mut plan);
     }
     if let Some(because) = outdated(observed.as_ref(), |observed| is_applied(config, &desired, observed)) {
         plan.step(Action::apply(&regarding, Desired::LoadBalancer(desired)), because);
@@ -119,12 +120,12 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
 fn routing_and_status(
     config: &Config,
     snapshot: &Snapshot,
+    regarding: &Regarding,
     metadata: ObjectMeta,
     observed: &apinet::LoadBalancer,
     plan: &mut Plan,
 ) {
     let source = &snapshot.source;
-    let regarding = regarding(config.flavor, Kind::LoadBalancer, &source.metadata);
     let owner_references = owned_by(config.flavor, "LoadBalancer", &observed.metadata);
     let metadata = ObjectMeta { owner_references, ..metadata };
     let is_applied = |one: &apinet::LoadBalancerRouting| {
@@ -136,12 +137,12 @@ fn routing_and_status(
     if let Some(because) = outdated(snapshot.counterpart_routing.as_deref(), is_applied) {
         let destinations = snapshot.targets(config).map(|one| one.destination()).collect();
         let routing = apinet::LoadBalancerRouting { metadata, destinations };
-        plan.step(Action::apply(&regarding, Desired::LoadBalancerRouting(routing)), because);
+        plan.step(Action::apply(regarding, Desired::LoadBalancerRouting(routing)), because);
     }
     let ips = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
     let status = source::Ips { ips };
     if status != source.status {
-        plan.step(Action::new(&regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
+        plan.step(Action::new(regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
     }
 }
 

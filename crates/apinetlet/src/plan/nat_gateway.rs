@@ -1,5 +1,7 @@
 //! A NATGateway: its counterpart, and the autoscaler that gives it public addresses.
 
+use common::plan::Regarding;
+
 use super::{
     Act, Action, Desired, Plan, Reason, Status, add_finalizer, counterpart, is_applied_metadata, live,
     outdated, owned_by, regarding,
@@ -63,7 +65,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     };
     // First, because an apply that the API server refuses ends the steps.
     if let Some(observed) = observed {
-        autoscaler_and_status(config, snapshot, origin, observed, &mut plan);
+        autoscaler_and_status(config, snapshot, &regarding, origin, observed, &mut plan);
     }
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
         plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), because);
@@ -75,12 +77,12 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
 fn autoscaler_and_status(
     config: &Config,
     snapshot: &Snapshot,
+    regarding: &Regarding,
     origin: Origin,
     observed: &apinet::NatGateway,
     plan: &mut Plan,
 ) {
     let source = &snapshot.source;
-    let regarding = regarding(config.flavor, Kind::NatGateway, &source.metadata);
     let mut metadata = counterpart(config, Kind::NatGateway, &origin);
     metadata.owner_references = owned_by(config.flavor, "NATGateway", &observed.metadata);
     let autoscaler = apinet::NatGatewayAutoscaler {
@@ -95,7 +97,7 @@ fn autoscaler_and_status(
         is_applied_metadata(config, &autoscaler.metadata, &one.metadata) && autoscaler.spec == one.spec
     };
     if let Some(because) = outdated(snapshot.autoscaler.as_ref(), is_applied) {
-        plan.step(Action::apply(&regarding, Desired::NatGatewayAutoscaler(autoscaler)), because);
+        plan.step(Action::apply(regarding, Desired::NatGatewayAutoscaler(autoscaler)), because);
     }
     let ips: Vec<_> = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
     // The API server refuses the write of the autoscaler if there is no free address, and nothing in the gateway shows the refusal.
@@ -107,7 +109,7 @@ fn autoscaler_and_status(
     }
     let status = source::Ips { ips };
     if status != source.status {
-        plan.step(Action::new(&regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
+        plan.step(Action::new(regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
     }
 }
 
@@ -118,7 +120,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::plan::fixtures::{acts, config, problems};
+    use crate::plan::fixtures::{acts, config, problems, texts};
     use crate::plan::steps::Act;
 
     fn snapshot() -> Snapshot {
@@ -169,8 +171,7 @@ mod tests {
         let gateway = applied(&plan(&config(), &snapshot), 0);
         snapshot.counterpart = Some(serde_json::from_value(gateway).unwrap());
         snapshot.source.spec.ports_per_network_interface = Some(64);
-        let steps = plan(&config(), &snapshot).steps;
-        let texts: Vec<_> = steps.iter().map(|step| step.action.to_string()).collect();
+        let texts = texts(&plan(&config(), &snapshot));
         assert_eq!(texts.len(), 2, "{texts:?}");
         assert!(
             texts[0].contains("NATGatewayAutoscaler u1") && texts[1].contains("NATGateway u1"),

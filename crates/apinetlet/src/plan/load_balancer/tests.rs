@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::fixtures::{acts, config, deleting, problems};
+use crate::plan::fixtures::{acts, config, deleting, problems, texts};
 use crate::plan::steps::Act;
 
 fn source(spec: Value) -> source::LoadBalancer {
@@ -192,7 +192,7 @@ fn targets_are_applied_before_a_change_of_the_load_balancer() {
     let routing: source::LoadBalancerRouting = serde_json::from_value(routing).unwrap();
     snapshot.routing = Some(routing.into());
     let plan = plan(&config(), &snapshot);
-    let texts: Vec<_> = plan.steps.iter().map(|step| step.action.to_string()).collect();
+    let texts = texts(&plan);
     assert_eq!(acts(&plan), ["Apply", "UpdateStatus", "Apply"]);
     assert!(texts[0].contains("LoadBalancerRouting") && texts[2].contains("LoadBalancer u1"), "{texts:?}");
 }
