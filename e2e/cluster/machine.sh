@@ -18,6 +18,8 @@ runs() { [[ -e $1 ]] && grep -q '^State:[[:space:]]*[^Z]' "/proc/$(<"$1")/status
 alive() { runs "$dir/pid"; }
 # The machine is off when its power supply has exited too; otherwise it would boot a second instance.
 gone() { ! alive && ! runs "$dir/power"; }
+# Before the end of process 1 they are cut: the kernel removes the nf_tables rules of a network namespace before its links, so
+# that a machine without rules would forward packets for some milliseconds, as no machine without power does.
 cables() { # up | down
   local network port
   for network in fabric internet; do
@@ -65,10 +67,14 @@ case $action in
     ;;
   stop)
     touch "$dir/off"
+    cables down
     kill -9 "$(<"$dir/pid")" || :
     until_ok 10 gone
     ;;
-  reboot) kill -9 "$(<"$dir/pid")" ;;
+  reboot)
+    cables down
+    kill -9 "$(<"$dir/pid")"
+    ;;
   cut) cables down ;;
   join) cables up ;;
   exec) inside "$name" "$@" ;;
