@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use e2e::cgw::{GATEWAY_LABEL, GATEWAYS, Installation, NAMESPACE, Router};
+use e2e::cgw::{GATEWAY_LABEL, GATEWAYS, Installation, KeeperState, NAMESPACE, Router};
 use e2e::cluster::{Capture, Cluster, HOST, Machine, Network, Packets, ProxyMode, Servers, Target};
 use e2e::wait::until;
 use k8s_openapi::api::core::v1::{Pod as PodObject, Service};
@@ -172,22 +172,38 @@ impl TestEnv {
         }
     }
 
-    /// Waits until a Service's annotations name this gateway, and every node's agent has programmed it.
-    pub async fn gateway_is(&self, service: (&str, &str, Ipv4Addr), node: &str) {
-        let (namespace, name, vip) = service;
-        let gateway = self.cluster.machine(node).ip().unwrap().to_string();
-        let api: Api<Service> = Api::namespaced(self.cluster.client(), namespace);
-        let annotated = until("the annotations of the Service", async || {
-            let service = api.get(name).await?;
-            let annotation = service.annotations().get("cgw-controller.perimeter.dev/node-ip");
-            Ok((annotation == Some(&gateway)).then_some(()))
-        });
-        if let Err(error) = annotated.await {
-            self.fail(&format!("{error:#}: {namespace}/{name} with {vip} has not {gateway}")).await;
+    /// Waits until one keeper of a virtual router is MASTER and the others are BACKUP, the annotations of its Services name that
+    /// gateway, and every node's agent has programmed it. Returns the gateway. On a busy machine it can move meanwhile.
+    pub async fn settled(&self, router: &Router) -> String {
+        let services = || SERVICES.into_iter().filter(|(.., vip)| router.vips.contains(vip));
+        let poll = async || {
+            let keepers = Installation::keepers(&self.cluster, router.vrid).await?;
+            let is_backup = |keeper: &KeeperState| keeper.state == "BACKUP";
+            let (backups, mut others): (Vec<_>, Vec<_>) = keepers.into_iter().partition(is_backup);
+            let is_complete = backups.len() == GATEWAYS.len() - 1 && others.len() == 1;
+            let Some(master) = others.pop().filter(|other| is_complete && other.state == "MASTER") else {
+                return Ok(None);
+            };
+            let gateway = self.cluster.machine(&master.node).ip()?.to_string();
+            for (namespace, name, _) in services() {
+                let service = Api::<Service>::namespaced(self.cluster.client(), namespace).get(name).await?;
+                if service.annotations().get("cgw-controller.perimeter.dev/node-ip") != Some(&gateway) {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(master.node))
+        };
+        let what = format!("a MASTER and a BACKUP of virtual router {}, and its Services", router.vrid);
+        let master = match until(&what, poll).await {
+            Ok(master) => master,
+            Err(error) => self.fail(&format!("{error:#}")).await,
+        };
+        for (.., vip) in services() {
+            for pod in self.bound().filter(|name| Pod::vip(name) == Some(vip)) {
+                self.until_source(pod, tcp(HOST, PORT), &vip.to_string()).await;
+            }
         }
-        for pod in self.bound().filter(|name| Pod::vip(name) == Some(vip)) {
-            self.until_source(pod, tcp(HOST, PORT), &vip.to_string()).await;
-        }
+        master
     }
 
     /// The names of bound pods.

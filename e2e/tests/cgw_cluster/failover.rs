@@ -3,7 +3,6 @@
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use e2e::cgw::{GATEWAYS, Installation, KeeperState};
 use e2e::cluster::{Network, Prober, ProxyMode, SEGMENT_GATEWAY, Target};
 use e2e::wait::until;
 
@@ -60,23 +59,10 @@ async fn measure(env: &mut TestEnv, probes: &Probes, fault: Fault) -> String {
     row
 }
 
-/// One MASTER and one BACKUP, Services that name the MASTER, and no interruption. Returns the MASTER.
+/// Waits until nothing moves any more, and each way works. Returns the MASTER.
 async fn settled(env: &TestEnv, probes: &Probes) -> String {
-    let poll = async || {
-        let keepers = Installation::keepers(&env.cluster, FIRST.vrid).await?;
-        let is_backup = |keeper: &KeeperState| keeper.state == "BACKUP";
-        let (backups, mut others): (Vec<_>, Vec<_>) = keepers.into_iter().partition(is_backup);
-        let is_complete = backups.len() == GATEWAYS.len() - 1 && others.len() == 1;
-        Ok(others.pop().filter(|other| is_complete && other.state == "MASTER").map(|master| master.node))
-    };
-    let master = match until("a MASTER and a BACKUP", poll).await {
-        Ok(master) => master,
-        Err(error) => env.fail(&format!("{error:#}")).await,
-    };
-    for service in SERVICES.into_iter().filter(|(.., vip)| FIRST.vips.contains(vip)) {
-        env.gateway_is(service, &master).await;
-    }
     env.installation.rolled_out(&env.cluster).await.unwrap();
+    let master = env.settled(&FIRST).await;
     probes.work(env, STREAK).await;
     master
 }

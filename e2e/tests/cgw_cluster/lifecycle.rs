@@ -7,7 +7,7 @@ use e2e::cluster::{HOST, Prober, Target};
 use e2e::wait::until;
 use serde_json::json;
 
-use super::env::{A, BUSYBOX_IMAGE, C, FIRST, SECOND, SERVICES, TestEnv};
+use super::env::{A, BUSYBOX_IMAGE, FIRST, SECOND, TestEnv};
 use super::metrics;
 
 /// Pods that send from their first moment on, each to a port of its own from this one on.
@@ -110,12 +110,10 @@ pub async fn no_gateway(env: &TestEnv) {
     for node in GATEWAYS {
         env.kubectl(&format!("label node {node} {GATEWAY_LABEL}=")).await;
     }
-    let first = env.master(&FIRST, |_| true).await;
-    let second = env.master(&SECOND, |_| true).await;
-    env.installation.rolled_out(&env.cluster).await.unwrap();
-    for service in SERVICES {
-        env.gateway_is(service, if service.2 == C { &second } else { &first }).await;
+    for router in [FIRST, SECOND] {
+        env.settled(&router).await;
     }
+    env.installation.rolled_out(&env.cluster).await.unwrap();
     for name in env.bound() {
         env.until_source(name, Target::ECHO, &env.vip(name).to_string()).await;
     }
