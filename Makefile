@@ -123,7 +123,7 @@ test-services:
 	@scripts/python.sh schemathesis >/dev/null
 	@scripts/openstack.sh main >/dev/null
 full-assets: test-assets
-	@for what in 1.33 1.36 cluster collector multus providers; do scripts/assets.sh $$what >/dev/null || exit 1; done
+	@for what in 1.33 1.36 cluster collector multus flannel providers; do scripts/assets.sh $$what >/dev/null || exit 1; done
 full-services: test-services
 	@scripts/python.sh moto >/dev/null
 	@scripts/openstack.sh oldest >/dev/null

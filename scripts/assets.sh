@@ -9,6 +9,7 @@
 # assets.sh collector: the same for an OpenTelemetry collector.
 # assets.sh cni: the same for what calls CNI plugins: cnitool, and libcni, a small program around the library of that name.
 # assets.sh multus: the same for Multus' plugin, which calls those of a pod's networks.
+# assets.sh flannel: the same for a pod network of flannel: the daemon, and the plugin.
 # assets.sh providers: the same for what ties a cluster to OpenStack: openstack-cloud-controller-manager, cinder-csi-plugin,
 # csi-provisioner, csi-snapshotter, csi-attacher, snapshot-controller, and the resource definitions of snapshots.
 # assets.sh ironcore: the same for the API servers and controllers of ironcore and ironcore-net, and the Go apinetlet.
@@ -54,6 +55,9 @@ folder_of() { # WHAT: the name holds all that decides what is in it
     echo "$ASSETS/cni-$(version libcni github.com/containernetworking/cni)-$(key_of "$PINS"/libcni/{go.{mod,sum},main.go})"
   elif [[ $1 == multus ]]; then
     echo "$ASSETS/multus-$(version multus $MULTUS)-$(key_of "$PINS"/multus/go.{mod,sum})"
+  elif [[ $1 == flannel ]]; then
+    echo "$ASSETS/flannel-$(version flannel github.com/flannel-io/flannel)-$(
+      key_of "$PINS"/flannel/{go.{mod,sum},main.go} "$PINS"/flannel-cni/go.{mod,sum})"
   elif [[ $1 == ironcore ]]; then
     echo "$ASSETS/ironcore-$(version ironcore github.com/ironcore-dev/ironcore)-$(
       key_of "$PINS"/{ironcore,ironcore-net}/go.{mod,sum})"
@@ -131,6 +135,11 @@ build_cni() { # FOLDER
   build libcni . "$1/libcni"
 }
 
+build_flannel() { # FOLDER
+  build flannel . "$1/flanneld"
+  build flannel-cni github.com/containernetworking/plugins/plugins/meta/flannel "$1/flannel"
+}
+
 build_providers() { # FOLDER
   local openstack=k8s.io/cloud-provider-openstack csi=github.com/kubernetes-csi program snapshots kind
   for program in openstack-cloud-controller-manager cinder-csi-plugin octavia-ingress-controller; do
@@ -177,6 +186,7 @@ build_all() { # WHAT FOLDER
     collector) build otelcol . "$new/otelcol" ;;
     cni) build_cni "$new" ;;
     multus) build multus $MULTUS/cmd/multus "$new/multus" ;;
+    flannel) build_flannel "$new" ;;
     providers) build_providers "$new" ;;
     ironcore) build_ironcore "$new" ;;
     *) build_control_plane "$1" "$new" ;;
@@ -191,13 +201,13 @@ if [[ ${1-} == --print ]]; then
   shift
 fi
 if [[ ${1-} == --clean ]]; then
-  for folder in "$ASSETS"/{kubernetes,kubectl,cluster,monitoring,collector,cni,multus,providers,ironcore,openstack,hcloud-python,moto,cargo-deny}-*; do
+  for folder in "$ASSETS"/{kubernetes,kubectl,cluster,monitoring,collector,cni,multus,flannel,providers,ironcore,openstack,hcloud-python,moto,cargo-deny}-*; do
     [[ ! -d $folder ]] || { say "deleting $folder"; rm -rf "$folder"; }
   done
   exit 0
 fi
 [[ $# -le 1 && ${1-} != -* ]] ||
-  die "usage: assets.sh --clean | [--print] [KUBERNETES | kubectl | cluster | monitoring | collector | cni | multus | providers | ironcore]"
+  die "usage: assets.sh --clean | [--print] [KUBERNETES | kubectl | cluster | monitoring | collector | cni | multus | flannel | providers | ironcore]"
 
 if [[ ${1-} == cluster ]]; then
   what=cluster title="what a cluster's nodes run"
@@ -211,6 +221,8 @@ elif [[ ${1-} == cni ]]; then
   what=cni title="what calls CNI plugins"
 elif [[ ${1-} == multus ]]; then
   what=multus title="Multus' plugin"
+elif [[ ${1-} == flannel ]]; then
+  what=flannel title="a pod network of flannel"
 elif [[ ${1-} == providers ]]; then
   what=providers title="what ties a cluster to OpenStack"
 elif [[ ${1-} == ironcore ]]; then

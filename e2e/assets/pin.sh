@@ -30,7 +30,8 @@ pin() {
       upstream=$(cd / && go mod download -json "k8s.io/kubernetes@$STAGING" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
     awk -v v="v0.${staging#v1.}" '$2 == "=>" && $3 ~ /^\.\/staging/ { print "replace", $1, "=>", $1, v }' \
       "$upstream" >>go.mod
-    go get "$module@$version"
+    # `go get` would resolve the root package too, which is not the one that main.go imports.
+    if [[ -f main.go && $# == 2 ]]; then go mod edit -require="$module@$version"; else go get "$module@$version"; fi
     for program in "${@:3}"; do
       if [[ $program == */cmd/*@* ]]; then
         go get -tool "$program"
@@ -56,6 +57,10 @@ pin node k8s.io/kubernetes@v1.36.3 /cmd/{kubelet,kube-proxy,kube-scheduler,kubec
 pin containerd github.com/containerd/containerd/v2@v2.2.1 /cmd/{containerd,containerd-shim-runc-v2,ctr}
 pin cni github.com/containernetworking/plugins@v1.9.1 /plugins/{main/{bridge,loopback},ipam/host-local,meta/portmap}
 pin coredns github.com/coredns/coredns@v1.14.7
+# A pod network with an overlay: main.go, and the plugin. Its own module is not served either; v0.9.1 is the last version of this
+# module that has it.
+pin flannel github.com/flannel-io/flannel@v0.28.10
+pin flannel-cni github.com/containernetworking/plugins@v0.9.1 /plugins/meta/flannel
 
 # Monitoring: a collector with the components that its main.go imports, and the module that
 # contains the resource definitions of PodMonitor and PrometheusRule as YAML.

@@ -7,6 +7,7 @@
 #   UPLINKS            how many nodes, from node-1 on, have a public interface (0)
 #   PROVIDER_ID        spec.providerID of the nodes, %d is a node's number; none if empty
 #   PROXY_MODE         mode of kube-proxy: nftables (default) or iptables
+#   FLANNEL            folder of `scripts/assets.sh flannel`: the pods have its VXLAN; empty: bridges, and routes between the nodes
 #   GRACE              seconds until a silent node is NotReady (12)
 #   EVICT              seconds until the pods of such a node are evicted (30)
 #   TIMEOUT_FACTOR     factor for all timeouts (10): a busy machine is slow, an emulated one slower
@@ -14,7 +15,7 @@ set -euo pipefail
 shopt -s nullglob
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-export HERE CLUSTER_NUMBER ASSETS CONTROL_ASSETS PROVIDER_ID=${PROVIDER_ID-} PROXY_MODE=${PROXY_MODE:-nftables}
+export HERE CLUSTER_NUMBER ASSETS CONTROL_ASSETS PROVIDER_ID=${PROVIDER_ID-} PROXY_MODE=${PROXY_MODE:-nftables} FLANNEL=${FLANNEL-}
 export CLUSTER=perimeter-$CLUSTER_NUMBER
 export STATE=${STATE:-${TMPDIR:-/var/tmp}/$CLUSTER} # On a file system that can be below an overlay: ext4, xfs, tmpfs.
 export NET=10.$((200 + CLUSTER_NUMBER))             # The private network, a /16.

@@ -60,6 +60,14 @@ pub fn multus() -> Result<PathBuf> {
     Ok(built("multus")?.join("multus"))
 }
 
+/// The folder of `flanneld` and its plugin `flannel`. Built as [`cluster`] is.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn flannel() -> Result<PathBuf> {
+    built("flannel")
+}
+
 /// The folder of OpenStack's drivers: `openstack-cloud-controller-manager`, `cinder-csi-plugin`, `csi-provisioner`,
 /// `csi-snapshotter`, `csi-attacher`, `snapshot-controller`, and the resource definitions `volumesnapshotclasses.yaml`,
 /// `volumesnapshotcontents.yaml`, `volumesnapshots.yaml`. Built as [`cluster`] is.

@@ -71,6 +71,16 @@ pub struct Builder {
     grace: Duration,
     eviction: Duration,
     proxy_mode: ProxyMode,
+    pod_network: PodNetwork,
+}
+
+/// What connects the pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodNetwork {
+    /// A bridge on each node, and routes between the nodes. Nothing is masqueraded.
+    Bridge,
+    /// flannel: a bridge on each node, VXLAN between them, and iptables rules that masquerade.
+    Flannel,
 }
 
 /// How kube-proxy programs a node.
@@ -88,6 +98,7 @@ struct Scripts {
     number: u8,
     state: PathBuf,
     assets: PathBuf,
+    pod_network: PodNetwork,
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -127,6 +138,13 @@ impl Builder {
         self
     }
 
+    /// The network of the pods; bridges if not set.
+    #[must_use]
+    pub fn pod_network(mut self, network: PodNetwork) -> Self {
+        self.pod_network = network;
+        self
+    }
+
     /// Starts it, and returns when each node is Ready and DNS responds.
     ///
     /// # Errors
@@ -137,8 +155,12 @@ impl Builder {
             nix::unistd::geteuid().is_root(),
             "a cluster needs root: its nodes are namespaces with mounts, cgroups and routes of their own"
         );
-        let (assets, control) = tokio::task::spawn_blocking(|| {
-            anyhow::Ok((crate::assets::cluster()?, crate::assets::control_plane(KUBERNETES)?))
+        let (assets, control, flannel) = tokio::task::spawn_blocking(move || {
+            let flannel = match self.pod_network {
+                PodNetwork::Bridge => PathBuf::new(),
+                PodNetwork::Flannel => crate::assets::flannel()?,
+            };
+            anyhow::Ok((crate::assets::cluster()?, crate::assets::control_plane(KUBERNETES)?, flannel))
         })
         .await??;
         let keeper = tokio::task::spawn_blocking(Keeper::start).await??;
@@ -156,10 +178,11 @@ impl Builder {
             ("PROVIDER_ID", "hcloud://%d".into()),
             ("GRACE", self.grace.as_secs().to_string().into()),
             ("PROXY_MODE", proxy_mode.into()),
+            ("FLANNEL", flannel.into()),
             ("EVICT", self.eviction.as_secs().to_string().into()),
         ];
         let state = state.join(format!("perimeter-{number}"));
-        let scripts = Arc::new(Scripts { number, state, assets, environment });
+        let scripts = Arc::new(Scripts { number, state, assets, pod_network: self.pod_network, environment });
         scripts.run("up.sh", [self.nodes.to_string()]).await.context("the cluster did not start")?;
         let client = crate::control_plane::ControlPlane::client_of(&scripts.kubeconfig()).await?;
         Ok(Cluster { client, nodes: self.nodes, took: begun.elapsed(), scripts, _keeper: keeper })
@@ -178,7 +201,8 @@ impl Cluster {
     /// Options before the start.
     pub fn builder() -> Builder {
         let (grace, eviction) = (Duration::from_secs(12), Duration::from_secs(30));
-        Builder { nodes: 1, uplinks: 0, grace, eviction, proxy_mode: ProxyMode::Nftables }
+        let (proxy_mode, pod_network) = (ProxyMode::Nftables, PodNetwork::Bridge);
+        Builder { nodes: 1, uplinks: 0, grace, eviction, proxy_mode, pod_network }
     }
 
     /// The administrator's client, without retries.

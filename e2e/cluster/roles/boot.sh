@@ -10,6 +10,7 @@ serve containerd containerd
 until_ok 30 ctr version
 for image in /opt/perimeter/images/*.tar; do ctr -n k8s.io images import --local "$image" >/dev/null; done
 
+[[ -z $FLANNEL ]] || NODE_NAME=$(hostname) serve flanneld "$FLANNEL/flanneld" --kubeconfig-file=/etc/kubernetes/flannel.conf --iface=ens10
 serve kube-proxy kube-proxy --config=/etc/kubernetes/kube-proxy.yaml
 serve kubelet kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.conf --node-ip="$IP"
 wait

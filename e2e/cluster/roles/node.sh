@@ -16,14 +16,14 @@ hostname "$name"
 for i in all default; do echo 2 >/proc/sys/net/ipv4/conf/$i/rp_filter; done
 echo 1 >/proc/sys/net/ipv4/ip_forward
 plug_in "$name" "$ip"
-on fabric ip route replace "$(pods_of "$number")" via "$ip" dev "$name" onlink
+[[ -n $FLANNEL ]] || on fabric ip route replace "$(pods_of "$number")" via "$ip" dev "$name" onlink
 if ((number <= ${UPLINKS:-0})); then
   cable internet "$name" eth0 "$(public_of "$number")" $PUBLIC_GATEWAY
   ip route add default via $PUBLIC_GATEWAY dev eth0 src "$(public_of "$number")"
 fi
 
 # --- the root file system
-mkdir -p "$root"/{usr,etc,proc,sys,dev,run,tmp,root,home,srv,opt/perimeter/{cluster,assets,images},media,mnt} "$root"/var/{lib,log,tmp,cache}
+mkdir -p "$root"/{usr,etc,proc,sys,dev,run,tmp,root,home,srv,opt/perimeter/{cluster,assets,images,flannel},media,mnt} "$root"/var/{lib,log,tmp,cache}
 for link in bin sbin lib lib64; do ln -sfn usr/$link "$root/$link"; done
 ln -sfn ../run "$root/var/run"
 mount --bind "$root" "$root"
@@ -33,7 +33,7 @@ for share in usr etc; do
 done
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
-for share in cluster:"$HERE" assets:"$ASSETS" images:"$STATE/images"; do
+for share in cluster:"$HERE" assets:"$ASSETS" images:"$STATE/images" ${FLANNEL:+flannel:"$FLANNEL"}; do
   mount --bind -o ro "${share#*:}" "$root/opt/perimeter/${share%%:*}"
 done
 
@@ -106,16 +106,28 @@ version = 3
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true # lowering it needs CAP_SYS_RESOURCE, which this machine's root may lack
 [plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["/opt/cni/bin", "/opt/perimeter/assets"] # Pods install plugins into the usual one.
+  bin_dirs = ["/opt/cni/bin", "/opt/perimeter/assets", "/opt/perimeter/flannel"] # Pods install plugins into the usual one.
 EOT
 
-# The network routes between the pods' ranges, so nothing is masqueraded: the source address of a pod is its own everywhere.
-cat >"$root/etc/cni/net.d/10-pods.conflist" <<EOT
+if [[ -n $FLANNEL ]]; then
+  # As upstream's ConfigMap has it. The daemon's rules are those of iptables, its default.
+  mkdir -p "$root/etc/kube-flannel"
+  echo '{"Network": "'"$PODS"'", "Backend": {"Type": "vxlan"}}' >"$root/etc/kube-flannel/net-conf.json"
+  [[ -e $k8s/flannel.conf ]] || kubeconfig "$name-flannel" /O=system:masters/CN=flannel >"$k8s/flannel.conf"
+  cat >"$root/etc/cni/net.d/10-flannel.conflist" <<EOT
+{"cniVersion": "0.3.1", "name": "cbr0", "plugins": [
+  {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+EOT
+else
+  # The network routes between the pods' ranges, so nothing is masqueraded: the source address of a pod is its own everywhere.
+  cat >"$root/etc/cni/net.d/10-pods.conflist" <<EOT
 {"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": "/run/cni/ipam", "ranges": [[{"subnet": "$(pods_of "$number")"}]]}},
   {"type": "portmap", "backend": "nftables", "capabilities": {"portMappings": true}}]}
 EOT
+fi
 
 cat >"$k8s/kubelet.yaml" <<EOT
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -156,4 +168,4 @@ umount -l /mnt
 # The environment of the test must not be visible in a node.
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
   CLUSTER_NUMBER="$CLUSTER_NUMBER" ASSETS=/opt/perimeter/assets CONTROL_ASSETS=/opt/perimeter/assets \
-  STATE=/run TIMEOUT_FACTOR="${TIMEOUT_FACTOR:-10}" IP="$ip" bash /opt/perimeter/cluster/roles/boot.sh
+  FLANNEL="${FLANNEL:+/opt/perimeter/flannel}" STATE=/run TIMEOUT_FACTOR="${TIMEOUT_FACTOR:-10}" IP="$ip" bash /opt/perimeter/cluster/roles/boot.sh

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Cluster, Machine, Network};
+use super::{Cluster, Machine, Network, PodNetwork};
 
 /// The nodes' interface in it.
 pub const SEGMENT_INTERFACE: &str = "eth1";
@@ -55,13 +55,17 @@ impl Machine {
         ip(&network, &format!("link set {SEGMENT_INTERFACE} up"))
     }
 
-    /// Creates the node's default route through the segment, and the translation of its pods' addresses to its own; again after each boot.
+    /// Creates the node's default route through the segment, and the translation of its pods' addresses to its own, which flannel has by
+    /// itself; again after each boot.
     ///
     /// # Errors
     /// The node is not connected, or has another default route.
     pub fn route_to_internet(&self) -> Result<()> {
         let (network, second) = (self.network()?, self.scripts.second_byte());
         ip(&network, &format!("route add default via {SEGMENT_GATEWAY} dev {SEGMENT_INTERFACE}"))?;
+        if self.scripts.pod_network == PodNetwork::Flannel {
+            return Ok(());
+        }
         let rule = format!("oifname {SEGMENT_INTERFACE} ip saddr 10.{second}.128.0/17 masquerade");
         let chain = format!("type nat hook postrouting priority srcnat;\n{rule}\n");
         network.run("nft", &[&format!("table ip cni {{\nchain postrouting {{\n{chain}}}\n}}")]).map(drop)

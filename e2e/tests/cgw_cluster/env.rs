@@ -5,7 +5,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use e2e::cgw::{GATEWAY_LABEL, GATEWAYS, Installation, KeeperState, NAMESPACE, Router};
-use e2e::cluster::{Capture, Cluster, HOST, Machine, Network, Packets, ProxyMode, Servers, Target};
+use e2e::cluster::{
+    Capture, Cluster, HOST, Machine, Network, Packets, PodNetwork, ProxyMode, Servers, Target,
+};
 use e2e::wait::until;
 use k8s_openapi::api::core::v1::{Pod as PodObject, Service};
 use kube::{Api, ResourceExt as _};
@@ -68,10 +70,10 @@ impl Pod {
 
 impl TestEnv {
     /// The cluster with its pods, without cgw-controller. `routers`: those of the overlay.
-    pub async fn start(routers: &[Router], proxy_mode: ProxyMode) -> TestEnv {
+    pub async fn start(routers: &[Router], proxy_mode: ProxyMode, pod_network: PodNetwork) -> TestEnv {
         // The pods of a gateway that fails are not evicted: they are back when it is.
-        let cluster = Cluster::builder().nodes(4).eviction(Duration::from_secs(3600)).proxy_mode(proxy_mode);
-        let cluster = cluster.start().await.unwrap();
+        let cluster = Cluster::builder().nodes(4).eviction(Duration::from_secs(3600));
+        let cluster = cluster.proxy_mode(proxy_mode).pod_network(pod_network).start().await.unwrap();
         println!("four nodes Ready after {:.1} s", cluster.took().as_secs_f64());
         cluster.segment_to_internet().unwrap();
         let capture = cluster.capture().unwrap();

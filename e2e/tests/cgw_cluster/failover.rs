@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use e2e::cluster::{Network, Prober, ProxyMode, SEGMENT_GATEWAY, Target};
+use e2e::cluster::{Network, PodNetwork, Prober, ProxyMode, SEGMENT_GATEWAY, Target};
 use e2e::wait::until;
 
 use super::env::{A, B, FIRST, PORT, SERVICES, TestEnv, tcp};
@@ -16,7 +16,7 @@ pub const STREAK: usize = 100;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: real nodes"]
 async fn a_failed_gateway_is_replaced_and_no_packet_has_a_wrong_source() {
-    let mut env = TestEnv::start(&[FIRST], ProxyMode::Nftables).await;
+    let mut env = TestEnv::start(&[FIRST], ProxyMode::Nftables, PodNetwork::Bridge).await;
     env.install(&[FIRST]).await;
     let [a, b, _] = SERVICES;
     env.bind(&[a, b]).await;

@@ -1,7 +1,7 @@
 //! All steps on one cluster, because each step starts with the result of the previous one.
 
 use e2e::cgw::{GATEWAYS, NAMESPACE, Router};
-use e2e::cluster::{ProxyMode, Target};
+use e2e::cluster::{PodNetwork, ProxyMode, Target};
 
 use super::env::{A, B, C, FIRST, SECOND, SERVICES, TestEnv};
 use super::{lifecycle, paths, removal, steady};
@@ -10,7 +10,7 @@ use super::{lifecycle, paths, removal, steady};
 #[ignore = "full: real nodes"]
 async fn bound_pods_leave_and_are_reached_with_their_vip() {
     let routers = [FIRST, SECOND];
-    let env = TestEnv::start(&routers, ProxyMode::Nftables).await;
+    let env = TestEnv::start(&routers, ProxyMode::Nftables, PodNetwork::Bridge).await;
     for (name, pod) in &env.pods {
         env.until_source(name, Target::ECHO, &env.node_source(pod.node).to_string()).await;
     }
@@ -31,9 +31,21 @@ async fn bound_pods_leave_and_are_reached_with_their_vip() {
 #[ignore = "full: real nodes"]
 async fn packets_take_the_same_ways_with_kube_proxy_in_mode_iptables() {
     let routers = [FIRST, SECOND];
-    let env = TestEnv::start(&routers, ProxyMode::Iptables).await;
+    let env = TestEnv::start(&routers, ProxyMode::Iptables, PodNetwork::Bridge).await;
     let node = env.cluster.machine("node-1").network().unwrap();
     assert!(node.run("iptables-save", &["-t", "nat"]).unwrap().contains("KUBE-SERVICES"));
+    install_and_reach(&env, &routers).await;
+}
+
+/// flannel's VXLAN is beside the agent's, and its rules would masquerade what the agent has translated.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: real nodes"]
+async fn packets_take_the_same_ways_with_flannel() {
+    let routers = [FIRST, SECOND];
+    let env = TestEnv::start(&routers, ProxyMode::Iptables, PodNetwork::Flannel).await;
+    let node = env.cluster.machine("node-1").network().unwrap();
+    assert!(node.run("iptables-save", &["-t", "nat"]).unwrap().contains("FLANNEL-POSTRTG"));
+    assert!(node.run("ip", &["link"]).unwrap().contains("flannel.1"));
     install_and_reach(&env, &routers).await;
 }
 
