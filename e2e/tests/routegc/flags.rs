@@ -27,11 +27,17 @@ async fn grant_config_maps(env: &TestEnv) {
 }
 
 #[tokio::test]
-async fn a_cloud_conf_and_a_pod_network_are_enough() {
+async fn a_cloud_conf_and_a_pod_network_are_enough_and_invalid_flags_send_no_request() {
     let env = TestEnv::start().await.unwrap();
+    let conf = env.cloud_conf().unwrap();
+    let invalid = env.command().unwrap().args(["--router-id", "r", "--cluster-cidr", "10.244.1.0/16"]);
+    let (code, output) = run(&invalid.arg("--cloud-config").arg(&conf)).await.unwrap();
+    assert_eq!((code, output.lines().count()), (2, 1), "{output}");
+    assert!(output.contains("--cluster-cidr: 10.244.1.0/16 has host bits; write 10.244.0.0/16"), "{output}");
+    assert!(env.api_proxy.requests().is_empty() && env.neutron.requests().is_empty());
+
     grant_config_maps(&env).await;
     env.populate(1, 1).await.unwrap();
-    let conf = env.cloud_conf().unwrap();
     let flags = ["--cluster-cidr", PODS, "--min-age", "0s", "--mode", "enforce", "--all-next-hops-are-ports"];
     // OS_CLOUD of the user's shell must not override the flag.
     let command = env.routegc().unwrap().env("OS_CLOUD", "another");
@@ -50,15 +56,4 @@ async fn a_cloud_conf_and_a_pod_network_are_enough() {
     let dry = env.routegc().unwrap().arg("--cloud-config").arg(&conf).args(flags).arg("--dry-run");
     let (code, output) = run(&dry).await.unwrap();
     assert!(code == 0 && output.contains("nothing to do"), "{output}");
-}
-
-#[tokio::test]
-async fn invalid_flags_exit_with_one_line_and_send_no_request() {
-    let env = TestEnv::start().await.unwrap();
-    let command = env.command().unwrap().args(["--router-id", "r", "--cluster-cidr", "10.244.1.0/16"]);
-    let command = command.arg("--cloud-config").arg(env.cloud_conf().unwrap());
-    let (code, output) = run(&command).await.unwrap();
-    assert_eq!((code, output.lines().count()), (2, 1), "{output}");
-    assert!(output.contains("--cluster-cidr: 10.244.1.0/16 has host bits; write 10.244.0.0/16"), "{output}");
-    assert!(env.api_proxy.requests().is_empty() && env.neutron.requests().is_empty());
 }

@@ -36,12 +36,22 @@ async fn r1_a_route_that_is_added_concurrently_is_not_lost() {
     assert_eq!(left, ["10.244.1.0/24", "10.244.2.0/24", "10.244.9.0/24", "192.168.50.0/24"]);
 }
 
-/// R2: Nova lists a server of a failed cell, a server without addresses, or fails.
+/// R2: Nova lists a server of a failed cell, a server without addresses, or fails. A server whose only port is on a network without
+/// subnets has no address in a complete list.
 #[tokio::test]
 async fn r2_an_incomplete_list_of_servers_removes_nothing() {
     let env = TestEnv::with_nova().await.unwrap();
     populate(&env).await;
     let nova = env.nova.as_ref().unwrap();
+    let api = env.project.api();
+    let network =
+        api.create(Service::Network, "/networks", "network", json!({ "name": "l2" })).await.unwrap();
+    let port = json!({ "network_id": network["id"], "device_id": "l2-only", "device_owner": "compute:nova" });
+    let port = api.create(Service::Network, "/ports", "port", port).await.unwrap();
+    assert_eq!(port["fixed_ips"], json!([]));
+    nova.add_entry(
+        json!({ "id": "l2-only", "name": "l2-only", "status": "ACTIVE", "addresses": { "l2": [] } }),
+    );
     env.reconcile_times(1).await.unwrap();
     nova.add_entry(json!({ "id": "cell-is-down", "status": "UNKNOWN" }));
     for _ in 0..3 {
@@ -59,26 +69,7 @@ async fn r2_an_incomplete_list_of_servers_removes_nothing() {
     nova.change(|servers| servers.retain(|server| server["id"] != "no-addresses"));
     env.reconcile_times(1).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
-}
-
-/// R2: a server whose only port is on a network without subnets has no address in a complete list.
-#[tokio::test]
-async fn r2_a_server_without_addresses_on_a_network_without_subnets_is_complete() {
-    let env = TestEnv::with_nova().await.unwrap();
-    populate(&env).await;
-    let api = env.project.api();
-    let network =
-        api.create(Service::Network, "/networks", "network", json!({ "name": "l2" })).await.unwrap();
-    let port = json!({ "network_id": network["id"], "device_id": "l2-only", "device_owner": "compute:nova" });
-    let port = api.create(Service::Network, "/ports", "port", port).await.unwrap();
-    assert_eq!(port["fixed_ips"], json!([]));
-    let nova = env.nova.as_ref().unwrap();
-    nova.add_entry(
-        json!({ "id": "l2-only", "name": "l2-only", "status": "ACTIVE", "addresses": { "l2": [] } }),
-    );
-    env.reconcile_times(2).await.unwrap();
-    assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
-    // If its port has an address that Nova does not list, the list is incomplete.
+    // If a port of the server has an address that Nova does not list, the list is incomplete.
     env.project.port(Some(&hop(9)), Some("l2-only")).await.unwrap();
     assert!(env.failing_reconcile().await.unwrap().contains("has a port with one"));
 }
@@ -130,18 +121,20 @@ async fn r3_an_empty_inventory_removes_nothing() {
 }
 
 /// R4: a server that is being built has no address in Nova yet. R5: an appliance's port, and an address pair, belong to no server. R6: the
-/// ports of Zun and Kuryr have the owner of a server's port, but Nova does not know their containers.
+/// ports of Zun and Kuryr have the owner of a server's port, but Nova does not know their containers; a softly deleted server is in no
+/// list, but can be restored. Only the next hop whose port is of a server that Nova does not know is orphaned, in Audit and in Enforce.
 #[tokio::test]
-async fn r4_r5_r6_ports_that_nova_does_not_list_are_valid_next_hops() {
+async fn r4_r5_r6_ports_that_nova_does_not_list_are_valid_next_hops_unless_their_server_is_gone() {
     let env = TestEnv::with_nova().await.unwrap();
     populate(&env).await;
-    for number in 4..=7 {
-        env.orphaned_route(number).await.unwrap();
-    }
+    let routes = [4, 5, 6, 7, 8].map(|number| (pods(number), hop(number)));
+    let routes: Vec<_> = routes.iter().map(|(pods, hop)| (pods.as_str(), hop.as_str())).collect();
+    env.project.add_routes(&routes).await.unwrap();
+    let nova = env.nova.as_ref().unwrap();
+    env.project.port(Some(&hop(3)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
     let building = "00000000-0000-4000-8000-00000000b01d";
     env.project.port(Some(&hop(4)), Some(building)).await.unwrap();
-    let entry = json!({ "id": building, "name": "b", "status": "BUILD", "addresses": {} });
-    env.nova.as_ref().unwrap().add_entry(entry);
+    nova.add_entry(json!({ "id": building, "name": "b", "status": "BUILD", "addresses": {} }));
     let appliance = env.project.port(Some(&hop(5)), None).await.unwrap();
     let pair = json!({ "port": { "allowed_address_pairs": [{ "ip_address": hop(6) }] } });
     env.project.api().put(Service::Network, &format!("/ports/{appliance}"), pair).await.unwrap();
@@ -149,10 +142,29 @@ async fn r4_r5_r6_ports_that_nova_does_not_list_are_valid_next_hops() {
     let port = json!({ "network_id": env.project.network, "fixed_ips": fixed,
         "device_id": "00000000-0000-4000-8000-00000000c0de", "device_owner": "compute:kuryr" });
     env.project.api().create(Service::Network, "/ports", "port", port).await.unwrap();
-    env.reconcile_times(3).await.unwrap();
-    assert_eq!(env.destinations().await.unwrap(), [1, 2, 4, 5, 6, 7].map(pods));
+    let deleted = "00000000-0000-4000-8000-0000000000fe";
+    env.project.port(Some(&hop(8)), Some(deleted)).await.unwrap();
+    nova.add_entry(
+        json!({ "id": deleted, "name": "soft", "status": "SOFT_DELETED", "addresses": { "nodes": [] } }),
+    );
+    env.patch("prod", json!({ "spec": { "mode": "Audit" } })).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
+    let candidates = env.status("prod").await.unwrap().candidates;
+    let found: Vec<_> = candidates.iter().map(|one| (one.nexthop.clone(), one.reason.as_str())).collect();
+    assert_eq!(found, [(hop(3), "ServerGone")]);
+    env.patch("prod", json!({ "spec": { "mode": "Enforce" } })).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
+    assert_eq!(env.destinations().await.unwrap(), [1, 2, 4, 5, 6, 7, 8].map(pods));
     let counts = env.status("prod").await.unwrap().counts.unwrap();
-    assert_eq!((counts.valid, counts.orphan), (6, 0));
+    assert_eq!((counts.valid, counts.orphan), (7, 0));
+    let events = env.events().await.unwrap();
+    assert!(events.iter().all(|(reason, _)| reason != "Skipped"), "{events:?}");
+    let asked = |request: &&e2e::fault_proxy::Recorded| request.path.ends_with("-8000-000000000001");
+    assert_eq!(
+        nova.proxy().requests().iter().filter(asked).count(),
+        0,
+        "listed servers are not requested one by one"
+    );
 }
 
 /// R5: an administrator attached a network of another project, which the project cannot see. Only next hops on it are unknown.
@@ -173,23 +185,6 @@ async fn r5_only_next_hops_on_an_invisible_network_are_unknown() {
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "UnknownNextHops");
     let message = &env.status("prod").await.unwrap().conditions[0].message;
     assert!(message.contains("10.244.8.0/24 via 10.8.0.9"), "{message}");
-}
-
-/// The quota is only displayed.
-#[tokio::test]
-async fn an_unavailable_quota_does_not_prevent_removals() {
-    let env = cluster().await;
-    for (status, body) in [
-        (StatusCode::NOT_FOUND, "<html>404</html>"),
-        (StatusCode::NOT_IMPLEMENTED, ""),
-        (StatusCode::OK, r#"{"quota": null}"#),
-    ] {
-        let response = Reply::status(status).body(body.to_owned());
-        let rule = env.neutron.rule(Matcher::any().path("/v2.0/quotas/*"), Fault::Reject(response));
-        env.reconcile_times(1).await.unwrap();
-        env.neutron.remove(rule);
-    }
-    assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
 /// R6: a server has the same address on another network with the same name. Nova reports only the network's name.
@@ -213,18 +208,6 @@ async fn r6_the_same_address_on_another_network_does_not_make_a_next_hop_valid()
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
-/// R6: the port still exists, but Nova does not know its server.
-#[tokio::test]
-async fn r6_a_port_whose_server_is_gone_does_not_make_a_next_hop_valid() {
-    let env = TestEnv::with_nova().await.unwrap();
-    populate(&env).await;
-    env.project.port(Some(&hop(3)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
-    env.reconcile_times(1).await.unwrap();
-    assert_eq!(env.status("prod").await.unwrap().candidates[0].reason, "ServerGone");
-    env.reconcile_times(1).await.unwrap();
-    assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
-}
-
 /// R6: another region has a Nova with the same Neutron, so an unknown server may belong to that region.
 #[tokio::test]
 #[ignore = "full: the plan's tests have the rule"]
@@ -238,35 +221,6 @@ async fn r6_an_unknown_server_that_may_be_in_another_region_is_not_gone() {
     env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "UnknownNextHops");
-}
-
-/// R6: a softly deleted server is in no list, but can be restored. Audit and Enforce have the same result for its route.
-#[tokio::test]
-async fn r6_a_softly_deleted_server_exists() {
-    let env = TestEnv::with_nova().await.unwrap();
-    populate(&env).await;
-    let server = "00000000-0000-4000-8000-0000000000fe";
-    env.project.port(Some(&hop(4)), Some(server)).await.unwrap();
-    env.orphaned_route(4).await.unwrap();
-    let nova = env.nova.as_ref().unwrap();
-    nova.add_entry(
-        json!({ "id": server, "name": "soft", "status": "SOFT_DELETED", "addresses": { "nodes": [] } }),
-    );
-    env.patch("prod", json!({ "spec": { "mode": "Audit" } })).await.unwrap();
-    env.reconcile_times(2).await.unwrap();
-    let candidates = env.status("prod").await.unwrap().candidates;
-    assert_eq!(candidates.iter().map(|one| one.nexthop.as_str()).collect::<Vec<_>>(), [hop(3)]);
-    env.patch("prod", json!({ "spec": { "mode": "Enforce" } })).await.unwrap();
-    env.reconcile_times(2).await.unwrap();
-    assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
-    let events = env.events().await.unwrap();
-    assert!(events.iter().all(|(reason, _)| reason != "Skipped"), "{events:?}");
-    let asked = |request: &&e2e::fault_proxy::Recorded| request.path.ends_with("-8000-000000000001");
-    assert_eq!(
-        nova.proxy().requests().iter().filter(asked).count(),
-        0,
-        "listed servers are not requested one by one"
-    );
 }
 
 /// R7: several pod networks of both families; routes that are not entirely inside one are foreign.
@@ -357,6 +311,7 @@ async fn r10_a_router_that_refuses_every_change_is_reported() {
 
 /// R11: a deleted cluster has left routes on the router of another one.
 #[tokio::test]
+#[ignore = "full: the tests of the policy and of the plan have the rule"]
 async fn r11_routes_of_a_deleted_cluster_are_removed_and_those_of_another_one_stay() {
     let env = TestEnv::start().await.unwrap();
     env.populate(2, 0).await.unwrap();

@@ -64,17 +64,22 @@ async fn the_oldest_release_works() {
     assert_eq!(env.status("prod").await.unwrap().quota.unwrap().limit, None, "it has no such quota");
 }
 
-/// `--dry-run` shows the actions of the next reconciliation, and writes nothing.
+/// `--dry-run` shows the actions of the next reconciliation, and the limit of the router's routes if the cloud reports it, and writes
+/// nothing.
 #[tokio::test]
 async fn a_dry_run_shows_the_actions_of_the_next_reconciliation() {
     let env = cluster(2, 1).await;
+    env.openstack.set_network_quota(&env.project, "router_route", 7).await.unwrap();
     env.policy("prod", json!({})).await.unwrap();
     let first: Value = serde_json::from_str(&env.dry_run(&["--output", "json"]).await.unwrap()).unwrap();
     assert_eq!(first["policies"][0]["plan"]["steps"], json!([]), "one observation is not enough");
     assert_eq!(first["policies"][0]["counts"]["orphan"], 1);
     assert_eq!(env.writes.count(), 0);
     env.reconcile_times(1).await.unwrap();
+    let quota = env.status("prod").await.unwrap().quota.unwrap();
+    assert_eq!((quota.routes, quota.limit), (3, Some(7)));
     let text = env.dry_run(&[]).await.unwrap();
+    assert!(text.contains("3 routes of 7"), "{text}");
     assert!(text.contains("1. remove route 10.244.3.0/24 via 10.7.1.3 from router"), "{text}");
     assert!(text.contains("10.244.1.0/24  10.7.1.1  valid    server"), "{text}");
     env.reconcile_times(1).await.unwrap();
@@ -90,7 +95,7 @@ async fn a_steady_state_has_no_writes() {
     env.reconcile_times(2).await.unwrap();
     let (writes, version) =
         (env.writes.count(), env.policies().get("prod").await.unwrap().metadata.resource_version);
-    env.reconcile_times(5).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.writes.count(), writes);
     assert_eq!(env.policies().get("prod").await.unwrap().metadata.resource_version, version);
 }
@@ -201,13 +206,13 @@ async fn the_last_read_keeps_the_route_of_a_new_port() {
     assert!(events.iter().any(|(reason, _)| reason == "Skipped"), "{events:?}");
 }
 
-/// The policy is deleted, or set to Audit, between the plan and the removal.
+/// The policy is set to Audit, or deleted, between the plan and the removal.
 #[tokio::test]
 async fn a_policy_that_is_stopped_before_the_last_read_removes_nothing() {
+    let env = cluster(2, 1).await;
+    env.policy("prod", json!({})).await.unwrap();
+    env.reconcile_times(1).await.unwrap();
     for delete in [false, true] {
-        let env = cluster(2, 1).await;
-        env.policy("prod", json!({})).await.unwrap();
-        env.reconcile_times(1).await.unwrap();
         let policies = env.policies();
         // The intent is the first write; the last read follows it.
         let fired = env.writes.on_write(1, e2e::fault_proxy::When::AfterServerActed, move || async move {
@@ -228,6 +233,7 @@ async fn a_policy_that_is_stopped_before_the_last_read_removes_nothing() {
             let status = env.status("prod").await.unwrap();
             assert!(status.removing.is_empty() && status.last_removed.is_empty(), "{status:?}");
             assert_eq!(env.reason("prod", "Ready").await.unwrap(), "OrphansFound");
+            env.patch("prod", json!({ "spec": { "mode": "Enforce" } })).await.unwrap();
         }
     }
 }
@@ -278,6 +284,7 @@ async fn a_wide_address_pair_is_reported_and_its_routes_stay() {
 /// A port without port security may use any address of its network, such as one of keepalived: the port is reported, and the user can set
 /// `ignoreOpenPorts`. Neutron's own ports never have port security, and do not count.
 #[tokio::test]
+#[ignore = "full: the plan's tests have the rule"]
 async fn a_port_without_port_security_is_reported_and_its_routes_stay() {
     let env = cluster(2, 1).await;
     let network =
@@ -303,12 +310,19 @@ async fn a_port_without_port_security_is_reported_and_its_routes_stay() {
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
-/// 412: another client changed the router. routegc reads it and retries.
+/// 412: another client changed the router. routegc reads it and retries. The quota is only displayed: without it routes are removed too.
 #[tokio::test]
-async fn a_router_that_changes_during_the_removal_is_read_again() {
+async fn a_router_that_changes_during_the_removal_is_read_again_and_a_quota_is_not_needed() {
     let env = cluster(2, 1).await;
     env.policy("prod", json!({})).await.unwrap();
+    let no_quota = |status: StatusCode, body: &str| {
+        let response = Reply::status(status).body(body.to_owned());
+        env.neutron.rule(Matcher::any().path("/v2.0/quotas/*"), Fault::Reject(response))
+    };
+    let rule = no_quota(StatusCode::NOT_FOUND, "<html>404</html>");
     env.reconcile_times(1).await.unwrap();
+    env.neutron.remove(rule);
+    no_quota(StatusCode::OK, r#"{"quota": null}"#);
     let response = Reply::status(StatusCode::PRECONDITION_FAILED);
     let matcher = Matcher::any().path("*/remove_extraroutes");
     let rule = env.neutron.rule(matcher.times(2), Fault::Reject(response));
@@ -402,18 +416,6 @@ async fn an_older_neutron_is_written_with_a_revision_or_not_at_all() {
     env.patch("prod", json!({ "spec": { "safety": { "allowUnsafeUpdate": true } } })).await.unwrap();
     env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
-}
-
-/// The limit of the router's routes, if the cloud reports it.
-#[tokio::test]
-async fn the_quota_is_shown() {
-    let env = cluster(2, 0).await;
-    env.openstack.set_network_quota(&env.project, "router_route", 7).await.unwrap();
-    env.policy("prod", json!({})).await.unwrap();
-    env.reconcile_times(1).await.unwrap();
-    let quota = env.status("prod").await.unwrap().quota.unwrap();
-    assert_eq!((quota.routes, quota.limit), (2, Some(7)));
-    assert!(env.dry_run(&[]).await.unwrap().contains("2 routes of 7"));
 }
 
 /// A cloud that does not respond delays only its own policies.

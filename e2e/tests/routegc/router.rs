@@ -142,6 +142,7 @@ async fn r15_the_router_of_an_openstackcluster_is_used_and_must_stay_the_same() 
 
 /// One RouteGC has the router's ID, the other its name. Before its first removal, the latter reads the other one.
 #[tokio::test]
+#[ignore = "full: the tests of conflicts and of the policy's last read have the rule"]
 async fn r15_policies_that_select_one_router_in_two_ways_are_in_conflict() {
     let env = cluster().await;
     env.policy("id", json!({ "safety": { "confirmations": 100 } })).await.unwrap();

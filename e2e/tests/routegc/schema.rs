@@ -1,11 +1,16 @@
 //! The generated CRD schema at a real API server.
 
-use e2e::routegc::TestEnv;
-use serde_json::json;
+use common::api::routegc::RouteGC;
+use e2e::control_plane::ControlPlane;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn the_api_server_rejects_invalid_specs() {
-    let env = TestEnv::start().await.unwrap();
+    let control_plane = ControlPlane::shared("routegc").await.unwrap();
+    control_plane.serve::<RouteGC>().await.unwrap();
+    let namespace = control_plane.namespace("routegc").await.unwrap();
+    let policies = Api::<RouteGC>::namespaced(control_plane.client(), &namespace);
     for (more, why) in [
         (json!({ "podCIDRs": ["10.244.1.0/16"] }), "written with its first address"),
         (json!({ "podCIDRs": ["pods"] }), "each must be a network such as"),
@@ -24,15 +29,18 @@ async fn the_api_server_rejects_invalid_specs() {
         (json!({ "nodesFrom": { "inCluster": true, "secretRef": { "name": "x" } } }), "exactly one of"),
         (json!({ "safety": { "confirmations": 0 } }), "greater than or equal to 1"),
     ] {
-        // Without validation in the client.
-        let error = raw(&env, more.clone()).await.unwrap_err().to_string();
+        let error = create(&policies, "invalid", more.clone()).await.unwrap_err().to_string();
         assert!(error.contains(why), "{more}: {error}");
     }
-    env.policy("prod", json!({})).await.unwrap();
-    env.policy("named", json!({ "routerID": null, "routerName": "nodes" })).await.unwrap();
+    create(&policies, "prod", json!({})).await.unwrap();
+    create(&policies, "named", json!({ "routerID": null, "routerName": "nodes" })).await.unwrap();
     let cluster =
         |name: &str| json!({ "routerID": null, "routerName": null, "openStackClusterRef": { "name": name } });
-    env.policy("managed", cluster("prod")).await.unwrap();
+    create(&policies, "managed", cluster("prod")).await.unwrap();
+    let change = async |name: &str, spec: Value| {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        policies.patch(name, &PatchParams::default(), &patch).await
+    };
     for (name, spec) in [
         ("prod", json!({ "routerID": "other" })),
         ("prod", json!({ "routerID": null, "routerName": "nodes" })),
@@ -41,24 +49,24 @@ async fn the_api_server_rejects_invalid_specs() {
         ("managed", cluster("other")),
         ("managed", json!({ "openStackClusterRef": null, "routerID": "other" })),
     ] {
-        let error = env.patch(name, json!({ "spec": spec })).await.unwrap_err().to_string();
+        let error = change(name, spec).await.unwrap_err().to_string();
         assert!(error.contains("are immutable: create another RouteGC"), "{error}");
-        env.patch(name, json!({ "spec": { "mode": "Audit" } })).await.unwrap();
+        change(name, json!({ "mode": "Audit" })).await.unwrap();
     }
-    let prod = env.policies().get("prod").await.unwrap();
+    let prod = policies.get("prod").await.unwrap();
     assert_eq!(
         (prod.spec.safety.max_removals, prod.spec.identity_ref.cloud_name.as_str()),
         (10, "openstack")
     );
 }
 
-async fn raw(env: &TestEnv, more: serde_json::Value) -> Result<(), kube::Error> {
+/// Without validation in the client: not through our own type.
+async fn create(policies: &Api<RouteGC>, name: &str, more: Value) -> Result<(), kube::Error> {
     let mut spec = json!({ "identityRef": { "name": "c" }, "routerID": "r", "podCIDRs": ["10.244.0.0/16"] });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let object = json!({ "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC",
-        "metadata": { "name": "invalid" }, "spec": spec });
-    let path = format!("/apis/routegc.perimeter.dev/v1alpha1/namespaces/{}/routegcs", env.namespace);
-    let request = http::Request::post(path).header("content-type", "application/json");
+        "metadata": { "name": name }, "spec": spec });
+    let request = http::Request::post(policies.resource_url()).header("content-type", "application/json");
     let request = request.body(serde_json::to_vec(&object).unwrap()).unwrap();
-    env.client.request::<serde_json::Value>(request).await.map(drop)
+    policies.clone().into_client().request::<Value>(request).await.map(drop)
 }
