@@ -138,29 +138,25 @@ async fn sweep(stage: Stage, cases: Vec<Case<Calls>>) {
     sweep_on_stages(stage, Stage::set, cases, run, Stage::recover).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn stopped_at_each_write_a_run_ends_like_the_undisturbed_one() {
-    let stage = Stage::set().await.unwrap();
-    let Counts { stops, .. } = stage.undisturbed().await.unwrap();
-    assert!(stops >= 10, "{stops} writes are too few for this scenario");
-    let slice = Slice::chosen("stops of deorbiter", SLICES_OF_STOPS).unwrap();
-    sweep(stage, slice.pick(Case::stops(stops, slice.stops()))).await;
-}
-
 /// `make test` takes one stop, and one fault, in so many.
-const SLICES_OF_STOPS: u64 = 6;
+const SLICES_OF_STOPS: u64 = 8;
 const SLICES_OF_FAULTS: u64 = 194;
 
 const OF_READS: [Harm; 3] = [Harm::Refused, Harm::Rejected(500), Harm::TooMany];
 const OF_WRITES: [Harm; 5] =
     [Harm::Refused, Harm::Swallowed, Harm::Rejected(500), Harm::TooMany, Harm::Rejected(409)];
 
+/// In one test, so that the undisturbed runs and the stages are shared.
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_fault_at_any_call_a_run_ends_like_the_undisturbed_one() {
+async fn stopped_at_each_write_or_with_a_fault_at_any_call_a_run_ends_like_the_undisturbed_one() {
     let stage = Stage::set().await.unwrap();
     let counts = stage.undisturbed().await.unwrap();
+    let stops = counts.stops;
+    assert!(stops >= 10, "{stops} writes are too few for this scenario");
+    let slice = Slice::chosen("stops of deorbiter", SLICES_OF_STOPS).unwrap();
+    let mut cases = slice.pick(Case::stops(stops, slice.stops()));
     let slice = Slice::chosen("deorbiter", SLICES_OF_FAULTS).unwrap();
-    let cases = slice.pick(Case::faults_by_kind(&counts.calls, &OF_READS, &OF_WRITES));
-    println!("{counts:?}: {} faults, {slice}", cases.len());
+    cases.extend(slice.pick(Case::faults_by_kind(&counts.calls, &OF_READS, &OF_WRITES)));
+    println!("{counts:?}: {} stops and faults, {slice}", cases.len());
     sweep(stage, cases).await;
 }

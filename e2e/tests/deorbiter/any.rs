@@ -70,6 +70,7 @@ async fn a_cluster_in_another_cloud_is_cleaned_up_by_its_own_controllers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the plan's tests have the rule"]
 async fn what_the_controllers_of_another_cloud_leave_is_listed_and_keeps_the_cluster() {
     let env = TestEnv::start().await.unwrap();
     // Its controllers take longer than the test.

@@ -117,6 +117,7 @@ async fn d14_deleting_an_object_that_is_gone_is_no_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the plan's tests have the rule"]
 async fn a_finished_deorbit_can_be_deleted_when_its_cluster_is_gone() {
     let env = TestEnv::start().await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
@@ -131,6 +132,7 @@ async fn a_finished_deorbit_can_be_deleted_when_its_cluster_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the plan's tests have the rule"]
 async fn a_deorbit_with_a_block_in_an_unreachable_cluster_is_deleted_after_the_outage_timeout() {
     let env = TestEnv::start().await.unwrap();
     env.claim("data", &id(5), "Delete").await.unwrap();
@@ -233,6 +235,7 @@ async fn a_kubeconfig_of_the_management_cluster_is_refused_and_nothing_is_delete
 
 /// The identity of the management cluster cannot be read: it could be the target.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the plan's tests have the rule"]
 async fn a_run_does_not_start_while_the_identity_of_the_management_cluster_is_forbidden() {
     let env = TestEnv::start().await.unwrap();
     env.claim("data", &id(20), "Delete").await.unwrap();

@@ -89,7 +89,7 @@ async fn cluster(env: &TestEnv, name: &str, case: Case<()>) -> Result<u64> {
 }
 
 /// `make test` stops at one of this many writes.
-const SLICES: u64 = 3;
+const SLICES: u64 = 6;
 
 async fn sweep(
     test: &str,
