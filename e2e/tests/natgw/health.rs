@@ -72,6 +72,7 @@ async fn health_the_route_leaves_a_gateway_that_stops_responding_within_seconds_
 }
 
 #[tokio::test]
+#[ignore = "full: the plan's tests have the rule"]
 async fn health_a_leader_that_reaches_no_gateway_moves_nothing() {
     let mut checked = checked().await;
     // Without renewals of the Leases, so that the responses alone decide.
