@@ -118,6 +118,7 @@ async fn a_leader_that_is_stopped_by_a_signal_releases_the_lease_to_the_standby(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "full: the runtime's tests have a lost lease, the test of a killed leader the takeover"]
 async fn a_leader_without_an_api_server_exits_and_the_standby_takes_over() {
     let (env, gateway, first, second) = pair(SHORT).await;
     let routes = env.hetzner.route_history(env.network).len();
