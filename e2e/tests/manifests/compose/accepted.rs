@@ -6,8 +6,12 @@ use e2e::assets;
 use e2e::control_plane::ControlPlane;
 use e2e::kustomize::{self, manifests};
 use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, ValidationDirective};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams, PostParams,
+    ValidationDirective,
+};
 use serde_json::Value;
 
 use super::combinations::{CONTROLLERS, EDGE, rendered};
@@ -56,11 +60,13 @@ async fn a_real_api_server_accepts_every_combination() {
     kubectl(&["wait", "--for=condition=Established", "--timeout=600s", "crd", "--all"]);
     // A dry run in a namespace that does not exist fails.
     let names = CONTROLLERS.iter().map(|(name, _)| *name).chain([EDGE, "perimeter"]);
-    for namespace in names {
-        kubectl(&["create", "namespace", namespace]);
-    }
-
     let client = control_plane.client();
+    let namespaces = Api::<Namespace>::all(client.clone());
+    for name in names {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    }
     // A dry run leaves nothing behind, so the same object is accepted again.
     let mut accepted = HashSet::new();
     for rendering in tokio::task::spawn_blocking(rendered).await.unwrap() {

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use e2e::kustomize::{self, Overlay};
+use e2e::sweep::Slice;
 use serde_json::Value;
 
 /// The controllers and their components: all that `manifests` has, as a test compares.
@@ -114,8 +115,19 @@ pub(super) fn components_of(group: &[&str]) -> Vec<&'static str> {
 const PLACES: [(Option<&str>, Option<&str>); 3] =
     [(None, None), (Some(EDGE), None), (Some(EDGE), Some(PREFIX))];
 
+/// `make test` renders one in so many overlays of pairs.
+const SLICES_OF_PAIRS: u64 = 3;
+
 /// Without components and with all of them, in each place; and a single controller with each component.
 fn overlays() -> Vec<Overlay<'static>> {
+    let slice = Slice::chosen("pairs of controllers", SLICES_OF_PAIRS).unwrap();
+    let (pairs, mut overlays): (Vec<_>, Vec<_>) =
+        all().into_iter().partition(|one| one.controllers.len() == 2);
+    overlays.extend(slice.pick(pairs));
+    overlays
+}
+
+fn all() -> Vec<Overlay<'static>> {
     let mut overlays = Vec::new();
     for group in groups() {
         let all = components_of(&group);
