@@ -1,7 +1,7 @@
 //! apinetlet is stopped at each of its writes, and each fault is injected at each of its requests to both clusters. The mapping must
 //! come out as in the undisturbed run, and everything must be gone in the end.
 //!
-//! `make test` runs every stop and a slice of the faults, `make test-full` all of them, `SWEEP=k/n` a part.
+//! `make test` runs a slice of the stops and of the faults, `make test-full` all of them, `SWEEP=k/n` a part.
 
 use anyhow::{Context as _, Result, ensure};
 use apinetlet::api::{apinet, source};
@@ -13,8 +13,9 @@ use serde_json::json;
 
 use super::environment::{TestEnv, create, delete, labels, patch, wait, wait_gone};
 
-/// `make test` injects one of this many faults.
-const SLICES: u64 = 80;
+/// `make test` stops at one of this many writes, and injects one of this many faults.
+const SLICES_OF_STOPS: u64 = 3;
+const SLICES: u64 = 120;
 /// Most of a run is waiting.
 const AT_ONCE: usize = 4;
 
@@ -181,7 +182,8 @@ async fn each_stop_and_each_fault_leads_to_the_undisturbed_end() {
     let counts = run(Case::Undisturbed).await.unwrap();
     assert!(counts.stops >= 20, "{counts:?}");
     let slice = Slice::chosen("apinetlet", SLICES).unwrap();
-    let mut cases = Case::stops(counts.stops, slice.stops());
+    let of_stops = Slice::chosen("stops of apinetlet", SLICES_OF_STOPS).unwrap();
+    let mut cases = of_stops.pick(Case::stops(counts.stops, of_stops.stops()));
     cases.extend(slice.pick(faults(&counts)));
     println!("{counts:?}: {} cases, {slice}", cases.len());
     // Each run has an environment of its own.
