@@ -53,6 +53,11 @@ fn slice(verb: &str, what: &str) -> Slice {
     Slice::chosen(&format!("egress-router, {verb} {what}"), SLICES as u64).unwrap()
 }
 
+/// Whether the slice has the `at`th system call of this kind. Each kind begins elsewhere, because some have one or two calls only.
+fn has(slice: Slice, kind: usize, at: usize) -> bool {
+    slice.has((kind + at) as u64)
+}
+
 /// A configuration with everything: both families, redirects, a list, strict rp_filter.
 fn everything() -> Value {
     json!({
@@ -87,8 +92,9 @@ pub(super) fn injected(plugin: &Plugin, call: &str, what: &str, at: usize) -> Pl
 fn killed_everywhere(plugin: &Plugin, verb: &str, before: impl Fn(), then: impl Fn(&str)) -> usize {
     let mut killed = 0;
     let slice = slice(verb, "killed");
-    for call in CALLS.into_iter().filter(|call| !WITHOUT_TRACE.contains(call)) {
-        for at in (1_usize..).filter(|at| slice.has(*at as u64)) {
+    let calls = CALLS.into_iter().filter(|call| !WITHOUT_TRACE.contains(call));
+    for (kind, call) in calls.enumerate() {
+        for at in (1..).filter(|at| has(slice, kind, *at)) {
             before();
             let output =
                 injected(plugin, call, "signal=KILL", at).call(verb, &plugin.config.to_string()).unwrap();
@@ -117,9 +123,9 @@ fn failed_everywhere(
     let mut failed = 0;
     let slice = slice(verb, "failed");
     let tolerated = if slice.is_whole() { TOLERATED } else { TOLERATED.div_ceil(SLICES) };
-    for call in CALLS {
+    for (kind, call) in CALLS.into_iter().enumerate() {
         let mut succeeded = 0;
-        for at in (1..ENOUGH).filter(|at| slice.has(*at as u64)) {
+        for at in (1..ENOUGH).filter(|at| has(slice, kind, *at)) {
             before();
             let output =
                 injected(plugin, call, "error=ENOMEM", at).call(verb, &plugin.config.to_string()).unwrap();
