@@ -17,7 +17,7 @@ use crate::leader_election::contender::{ROOMY, SHORT, Times, renewals};
 use crate::leader_election::processes::{Replica, pair};
 
 /// The part of the duels that `make test` has.
-const SLICES: u64 = 10;
+const SLICES: u64 = 9;
 /// Duels at a time: they mostly wait for leases to run out.
 const AT_ONCE: usize = 5;
 /// How often a duel is repeated at most, because its leader lost its lease before the fault.
