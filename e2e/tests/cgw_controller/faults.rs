@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::env::{CLASS, Caller, Controller, FIRST, PREFIX, SECOND, TestEnv, VIP, mac};
 
 /// `make test` injects one of this many faults.
-const SLICES: u64 = 32;
+const SLICES: u64 = 64;
 
 type Calls = ((), Kind);
 
