@@ -172,7 +172,9 @@ fn natgw() -> Vec<Case> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_alert_fires_in_its_case_and_no_other_does() {
     let component = Component::of("natgw");
-    let series = scrape::natgw().await.series("natgw");
+    let mut series = scrape::natgw().await.series("natgw");
+    // promtool evaluates hundreds of scrapes in each case, and no rule reads the others.
+    series.retain(|one| component.yaml.contains(&one.name));
     let folder = tempfile::tempdir().unwrap();
     let cases = natgw();
     let file = folder.path().join("test.json");
