@@ -31,8 +31,8 @@ use crate::rights::{Rights, User};
 use crate::slots::{self, Slot};
 pub use crate::wait::TIMEOUT;
 
-/// The interval at which a condition is read.
-const POLL: Duration = Duration::from_millis(50);
+/// The interval at which a condition is read. A read is a list of the API server, or of Neutron, and dozens of tests wait at a time.
+const POLL: Duration = Duration::from_millis(200);
 /// Duration of a cloud action.
 const ACTION: Duration = Duration::from_millis(50);
 

@@ -12,11 +12,30 @@ pub const TIMEOUT: Duration = Duration::from_secs(300);
 /// Poll interval: a poll is a request that takes a service tens of milliseconds, or reads a status of up to 200 KB.
 const POLL: Duration = Duration::from_millis(200);
 
+/// Poll interval for what takes a service of OpenStack seconds.
+const SLOW_POLL: Duration = Duration::from_secs(1);
+
 /// Polls until there is a result; an error ends it immediately.
 ///
 /// # Errors
 /// There is none within [`TIMEOUT`]; or what the poll failed with.
 pub async fn until<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+    until_each(POLL, what, poll).await
+}
+
+/// As [`until`], with a poll a second.
+///
+/// # Errors
+/// As [`until`].
+pub async fn until_slow<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+    until_each(SLOW_POLL, what, poll).await
+}
+
+async fn until_each<T>(
+    interval: Duration,
+    what: &str,
+    poll: impl AsyncFn() -> Result<Option<T>>,
+) -> Result<T> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = poll().await? {
@@ -25,6 +44,6 @@ pub async fn until<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> 
         if Instant::now() >= deadline {
             bail!("still waiting for {what} after {TIMEOUT:?}");
         }
-        sleep(POLL).await;
+        sleep(interval).await;
     }
 }

@@ -94,7 +94,8 @@ async fn ends(mut ask: impl AsyncFnMut() -> Result<(), Error>) -> Error {
             if let Err(error) = ask().await {
                 return error;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Neutron reads a router with twenty queries.
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(240), asked).await.expect("it never ended")
@@ -324,6 +325,7 @@ async fn an_unrestricted_credential_deletes_itself_if_its_access_rules_permit_th
 /// As `docs/openstack-rights.md` says: these services have no `service_type`, so that a credential with access rules is
 /// refused by each of them, whatever the rules allow.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn access_rules_need_a_service_with_a_service_type() {
     let openstack = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
     let project = openstack.project("rules").await.unwrap();

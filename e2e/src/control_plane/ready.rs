@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Daemon, Part};
 use crate::wait::TIMEOUT;
 
-/// Poll interval.
-const POLL: Duration = Duration::from_millis(20);
+/// Poll interval: an API server that starts has no processor to spare for more requests.
+const POLL: Duration = Duration::from_millis(50);
 
 /// Waits, and fails as soon as one of the programs has exited.
 pub(super) struct Readiness<'a> {

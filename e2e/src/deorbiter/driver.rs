@@ -13,6 +13,9 @@ use tokio::task::JoinHandle;
 use super::Changes;
 use crate::openstack::{self, Project};
 
+/// Between two lists of the real drivers' stand-ins.
+const INTERVAL: Duration = Duration::from_secs(1);
+
 /// A controller that runs until it is dropped.
 #[derive(Debug)]
 pub struct Driver(JoinHandle<()>);
@@ -31,7 +34,7 @@ impl Driver {
         Driver(tokio::spawn(async move {
             loop {
                 let _ = volumes(&client, &project).await;
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                tokio::time::sleep(INTERVAL).await;
             }
         }))
     }
@@ -43,7 +46,7 @@ impl Driver {
         Driver(tokio::spawn(async move {
             loop {
                 let _ = services(&client, &project).await;
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                tokio::time::sleep(INTERVAL).await;
             }
         }))
     }

@@ -238,7 +238,7 @@ impl Project {
         field: &str,
         expected: &str,
     ) -> Result<Value> {
-        crate::wait::until(&format!("{path} {expected}"), async || {
+        crate::wait::until_slow(&format!("{path} {expected}"), async || {
             let response = self.api.get(service, path).await?;
             let found = response.get(one).with_context(|| format!("no {one} in {response}"))?;
             let status = text(found, field)?;
@@ -253,7 +253,7 @@ impl Project {
     /// # Errors
     /// It is still there after [`crate::wait::TIMEOUT`].
     pub async fn gone(&self, service: Service, path: &str) -> Result<()> {
-        crate::wait::until(&format!("end of {path}"), async || {
+        crate::wait::until_slow(&format!("end of {path}"), async || {
             let found = self.api.find(service, path).await?;
             // A deleted load balancer is still listed for a while.
             let status = found.as_ref().and_then(|each| each.pointer("/loadbalancer/provisioning_status"));
