@@ -7,6 +7,10 @@
 //!                                 └────────── requeue_after, backoff after an error ─────┘
 //! ```
 //!
+//! A reconciliation is *outdated* if a write was refused because the object had changed since it was read. The event of the
+//! change is on its way in most cases, and starts the next reconciliation. So the key is retried soon, and nothing is reported
+//! until several in a row are outdated.
+//!
 //! A process may run several controllers; each has its own name, queue and workers, and shares the caches. The [`Reconciler`]
 //! holds the domain: it gets a key, never an event, and reads what it needs from caches, by indexes, and from the cloud.
 
@@ -47,6 +51,12 @@ use crate::{
 /// While nothing happens the loop runs so often, for the heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 
+/// After an outdated reconciliation. It doubles with each in a row, up to the longest delay of a key that failed.
+const OUTDATED_DELAY: Duration = Duration::from_millis(200);
+
+/// From so many outdated reconciliations in a row on, each is a failure. The retries before take two minutes.
+const OUTDATED_MAX: u32 = 10;
+
 /// The key of one reconciliation, mostly an [`ObjectKey`]. Logs and spans show its `Display`.
 pub trait Key: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static {}
 
@@ -74,15 +84,23 @@ pub trait Reconciler: Send + Sync + 'static {
     /// with the memo of the old one: where that matters, the memo has the UID.
     ///
     /// # Errors
-    /// What failed; it is logged and counted, and the key is reconciled again after [`retry_after`](Self::retry_after).
+    /// What failed; it is logged and counted, unless it is [outdated](Self::is_outdated). The key is reconciled again after
+    /// [`retry_after`](Self::retry_after).
     fn reconcile(
         &self,
         key: &Self::Key,
         memo: &mut Self::Memo,
     ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
 
-    /// When a key that failed is reconciled again; `backoff` is the delay that follows from its failures in a row. A server's
-    /// Retry-After belongs here. A change of the object is not held up by it.
+    /// Whether the object has changed since the reconciliation read it. Such a reconciliation counts as a success until ten in a row
+    /// are outdated; the failures of the key still count. With [`Controller::once`] it is a failure, because none follows.
+    fn is_outdated(error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
+
+    /// When a key that failed is reconciled again; `backoff` is the delay that follows from its failures in a row, or from its
+    /// outdated reconciliations in a row. A server's Retry-After belongs here. A change of the object is not held up by it.
     fn retry_after(&self, memo: &mut Self::Memo, error: &Self::Error, backoff: Duration) -> Duration {
         let _ = (memo, error);
         backoff
@@ -97,7 +115,7 @@ pub enum Next {
     /// Again after this time, or earlier if something changes.
     After(Duration),
     /// Nothing was done, because it is too early, as before the end of a Retry-After: again after this time. In contrast to the
-    /// others this is no success: the failures of the key still count.
+    /// others this is no success: the failures of the key, and its outdated reconciliations, still count.
     NotYet(Duration),
     /// The object does not exist any more: the memo and all that the queue knows of the key are dropped.
     Gone,
@@ -266,7 +284,7 @@ impl<R: Reconciler> Controller<R> {
             queue: self.queue,
             max_concurrent_reconciles: self.max_concurrent_reconciles,
             metrics,
-            memos: HashMap::new(),
+            kept: HashMap::new(),
             running: JoinSet::new(),
         };
         Ok(workers.work(once).await)
@@ -279,7 +297,15 @@ enum End<E> {
     Shutdown,
 }
 
-type Outcome<R> = (<R as Reconciler>::Key, <R as Reconciler>::Memo, Result<Next, <R as Reconciler>::Error>);
+/// Of one key, between two reconciliations.
+struct Kept<M> {
+    memo: M,
+    /// So many reconciliations in a row were outdated.
+    outdated: u32,
+}
+
+type Outcome<R> =
+    (<R as Reconciler>::Key, Kept<<R as Reconciler>::Memo>, Result<Next, <R as Reconciler>::Error>);
 
 struct Workers<R: Reconciler> {
     name: &'static str,
@@ -288,7 +314,7 @@ struct Workers<R: Reconciler> {
     queue: Queue<R::Key>,
     max_concurrent_reconciles: usize,
     metrics: WorkQueueMetrics,
-    memos: HashMap<R::Key, R::Memo>,
+    kept: HashMap<R::Key, Kept<R::Memo>>,
     running: JoinSet<Outcome<R>>,
 }
 
@@ -306,7 +332,7 @@ impl<R: Reconciler> Workers<R> {
                     self.queue.lock().done(&key, Instant::now());
                     continue;
                 }
-                self.begin(key);
+                self.begin(key, once);
             }
             if once && self.running.is_empty() {
                 return End::Finished(failure);
@@ -337,9 +363,10 @@ impl<R: Reconciler> Workers<R> {
         Some(key)
     }
 
-    fn begin(&mut self, key: R::Key) {
+    fn begin(&mut self, key: R::Key, once: bool) {
         let reconciler = Arc::clone(&self.reconciler);
-        let mut memo = self.memos.remove(&key).unwrap_or_else(|| reconciler.memo(&key));
+        let first = || Kept { memo: reconciler.memo(&key), outdated: 0 };
+        let mut kept = self.kept.remove(&key).unwrap_or_else(first);
         let span = tracing::info_span!(
             "reconcile",
             controller = self.name,
@@ -348,31 +375,42 @@ impl<R: Reconciler> Workers<R> {
         );
         let measured = self.runtime.reconciliation(self.name);
         let work = async move {
-            let result = reconciler.reconcile(&key, &mut memo).await;
+            let result = reconciler.reconcile(&key, &mut kept.memo).await;
+            kept.outdated = match &result {
+                Err(error) if R::is_outdated(error) => kept.outdated.saturating_add(1),
+                Ok(Next::NotYet(_)) => kept.outdated,
+                _ => 0,
+            };
             match &result {
                 Ok(_) => measured.succeeded(),
+                Err(error) if (1..OUTDATED_MAX).contains(&kept.outdated) && !once => {
+                    tracing::debug!(error = error_chain(error), "outdated");
+                    measured.succeeded();
+                }
                 Err(error) => {
                     tracing::warn!(error = error_chain(error), "reconcile failed");
                     tracing::Span::current().record("otel.status_code", "ERROR");
                     measured.failed();
                 }
             }
-            (key, memo, result)
+            (key, kept, result)
         };
         self.running.spawn(work.instrument(span));
     }
 
     /// Takes over how a reconciliation ended; `last`: the key is not reconciled again.
-    fn finish(&mut self, (key, mut memo, result): Outcome<R>, last: bool) -> Option<R::Error> {
+    fn finish(&mut self, (key, mut kept, result): Outcome<R>, last: bool) -> Option<R::Error> {
         let now = Instant::now();
         let mut queue = self.queue.lock();
-        let keep = !matches!(result, Ok(Next::Gone));
         match &result {
             Ok(Next::NotYet(_)) => {}
             Ok(_) => queue.forget(&key),
             Err(error) if !last => {
-                let backoff = queue.backoff(key.clone(), now);
-                let delay = self.reconciler.retry_after(&mut memo, error, backoff);
+                let backoff = match kept.outdated {
+                    0 => queue.backoff(key.clone(), now),
+                    count => Backoff { base: OUTDATED_DELAY, ..queue.limiter().backoff }.delay(count),
+                };
+                let delay = self.reconciler.retry_after(&mut kept.memo, error, backoff);
                 queue.requeue_after(key.clone(), delay, now);
             }
             Err(_) => {}
@@ -383,8 +421,8 @@ impl<R: Reconciler> Workers<R> {
         let worked = queue.done(&key, now);
         drop(queue);
         self.metrics.worked.observe(worked.as_secs_f64());
-        if keep {
-            self.memos.insert(key, memo);
+        if !matches!(result, Ok(Next::Gone)) {
+            self.kept.insert(key, kept);
         }
         result.err()
     }

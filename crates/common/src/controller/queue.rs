@@ -120,6 +120,12 @@ impl<K: Clone + Ord + Hash> WorkQueue<K> {
         }
     }
 
+    /// The delays of keys that failed.
+    #[must_use]
+    pub fn limiter(&self) -> &RateLimiter {
+        &self.limiter
+    }
+
     /// The key is to be processed as soon as possible.
     pub fn add(&mut self, key: K, now: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();

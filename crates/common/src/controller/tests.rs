@@ -30,12 +30,17 @@ fn runtime() -> Runtime {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("it failed")]
-struct Failed;
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Failure {
+    #[error("it failed")]
+    Failed,
+    #[error("it is outdated")]
+    Outdated,
+}
+use Failure::{Failed, Outdated};
 
 /// Duration and result of one reconciliation, by its key and its number among the reconciliations of that key.
-type Script = Arc<dyn Fn(&str, usize) -> (Duration, Result<Next, Failed>) + Send + Sync>;
+type Script = Arc<dyn Fn(&str, usize) -> (Duration, Result<Next, Failure>) + Send + Sync>;
 
 /// Records what it is asked for. Its memo counts the reconciliations of a key.
 #[derive(Clone)]
@@ -48,7 +53,7 @@ struct Recorder {
 
 impl Recorder {
     fn new(
-        script: impl Fn(&str, usize) -> (Duration, Result<Next, Failed>) + Send + Sync + 'static,
+        script: impl Fn(&str, usize) -> (Duration, Result<Next, Failure>) + Send + Sync + 'static,
     ) -> Recorder {
         Recorder {
             script: Arc::new(script),
@@ -84,13 +89,13 @@ impl Drop for Running<'_> {
 impl Reconciler for Recorder {
     type Key = String;
     type Memo = usize;
-    type Error = Failed;
+    type Error = Failure;
 
     fn memo(&self, _: &String) -> usize {
         0
     }
 
-    async fn reconcile(&self, key: &String, memo: &mut usize) -> Result<Next, Failed> {
+    async fn reconcile(&self, key: &String, memo: &mut usize) -> Result<Next, Failure> {
         *memo += 1;
         let running = {
             let mut running = self.running.lock().unwrap();
@@ -105,6 +110,10 @@ impl Reconciler for Recorder {
         let (takes, result) = (self.script)(key, *memo);
         tokio::time::sleep(takes).await;
         result
+    }
+
+    fn is_outdated(error: &Failure) -> bool {
+        matches!(error, Outdated)
     }
 }
 
@@ -198,6 +207,48 @@ async fn a_key_that_is_too_early_keeps_its_failures() {
     assert_eq!(at, [0, 1, 31, 33], "the second failure waits for two seconds");
 }
 
+/// The delays before the reconciliations of one key after its first one, in units of 100 ms, and the metrics at the end.
+async fn delays(results: &'static [Result<Next, Failure>]) -> (Vec<u128>, String) {
+    let script = |_: &str, count: usize| (Duration::ZERO, results.get(count - 1).copied().unwrap());
+    let (runtime, recorder) = (runtime(), Recorder::new(script));
+    let backoff = Backoff { base: SECOND, max: 60 * SECOND };
+    let controller = Controller::new(&runtime, "test", recorder.clone()).backoff(backoff);
+    controller.queue().add("a".to_owned());
+    let task = tokio::spawn(controller.run());
+    recorder.until(results.len()).await;
+    runtime.shutdown.cancel();
+    task.await.unwrap().unwrap();
+    let log = recorder.log.lock().unwrap();
+    let delays = log.windows(2).map(|two| (two[1].1 - two[0].1).as_millis() / 100).collect();
+    (delays, text(&runtime))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outdated_key_comes_back_soon_and_becomes_a_failure_after_ten_in_a_row() {
+    let (delays, text) = delays(&[Err(Outdated); 12]).await;
+    assert_eq!(delays, [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+    for line in [
+        "controller_runtime_reconcile_total{controller=\"test\",result=\"success\"} 9",
+        "controller_runtime_reconcile_total{controller=\"test\",result=\"error\"} 3",
+        "controller_runtime_reconcile_errors_total{controller=\"test\"} 3",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_result_ends_a_row_of_outdated_ones_and_one_that_is_too_early_does_not() {
+    let (after, _) =
+        delays(&[Err(Outdated), Err(Outdated), Ok(Next::After(SECOND)), Err(Outdated), Err(Failed)]).await;
+    assert_eq!(after, [2, 4, 10, 2]);
+    let (failed, _) =
+        delays(&[Err(Outdated), Err(Outdated), Err(Failed), Err(Outdated), Err(Failed), Err(Failed)]).await;
+    assert_eq!(failed, [2, 4, 10, 2, 20], "its failures still count");
+    let (early, _) =
+        delays(&[Err(Outdated), Err(Outdated), Ok(Next::NotYet(SECOND)), Err(Outdated), Err(Failed)]).await;
+    assert_eq!(early, [2, 4, 10, 8]);
+}
+
 /// A server's Retry-After is longer than the backoff.
 #[tokio::test(start_paused = true)]
 async fn the_reconciler_may_ask_for_another_delay_after_a_failure() {
@@ -205,14 +256,14 @@ async fn the_reconciler_may_ask_for_another_delay_after_a_failure() {
     impl Reconciler for Patient {
         type Key = String;
         type Memo = usize;
-        type Error = Failed;
+        type Error = Failure;
         fn memo(&self, key: &String) -> usize {
             self.0.memo(key)
         }
-        async fn reconcile(&self, key: &String, memo: &mut usize) -> Result<Next, Failed> {
+        async fn reconcile(&self, key: &String, memo: &mut usize) -> Result<Next, Failure> {
             self.0.reconcile(key, memo).await
         }
-        fn retry_after(&self, memo: &mut usize, _: &Failed, backoff: Duration) -> Duration {
+        fn retry_after(&self, memo: &mut usize, _: &Failure, backoff: Duration) -> Duration {
             assert_eq!(*memo, 1, "the memo of the failed key");
             backoff.max(60 * SECOND)
         }
@@ -305,6 +356,11 @@ async fn once_reconciles_every_key_once_and_reports_the_first_failure() {
     controller.queue().add("a".to_owned());
     controller.once().await.unwrap();
     assert_eq!(recorder.log(), ["a1"]);
+
+    let controller = Controller::new(&runtime, "outdated", Recorder::new(|_, _| (SECOND, Err(Outdated))));
+    controller.queue().add("a".to_owned());
+    assert_eq!(controller.once().await.unwrap_err().to_string(), "it is outdated", "no other one follows");
+    assert!(text(&runtime).contains("controller_runtime_reconcile_errors_total{controller=\"outdated\"} 1"));
 }
 
 #[tokio::test(start_paused = true)]
