@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::backoff::Backoff;
 use common::cache::{Change, ObjectKey};
 use common::controller::{Controller, Next, Queue, Reconciler};
-use common::executor::Executor;
+use common::executor::{ActionError as _, Executor};
 use common::runtime::Runtime;
 use kube::Resource;
 
@@ -27,7 +27,6 @@ use crate::identity;
 use crate::mapping::{self, Mapping, referring};
 use crate::names::Kind;
 use crate::origin::Keys;
-use crate::outdated::Outdated;
 use crate::problems::{Problems, ProblemsMetric};
 
 /// Objects of one kind at a time. A request takes milliseconds, most of which is the API server's.
@@ -88,37 +87,19 @@ pub struct OfKind<M> {
     kind: PhantomData<fn() -> M>,
 }
 
-/// The state of one source object between two reconciliations.
-#[derive(Debug)]
-pub struct Memo {
-    problems: Problems,
-    outdated: Outdated,
-}
-
 impl<M: Mapping> Reconciler for OfKind<M> {
     type Key = ObjectKey;
-    type Memo = Memo;
+    type Memo = Problems;
     type Error = Error;
 
-    fn memo(&self, _: &ObjectKey) -> Memo {
+    fn memo(&self, _: &ObjectKey) -> Problems {
         // Actions that succeed are log lines only: there are thousands.
         let events = self.shared.runtime.events.scoped().warnings_only();
-        Memo { problems: self.shared.problems.of_object(M::KIND, events), outdated: Outdated::default() }
+        self.shared.problems.of_object(M::KIND, events)
     }
 
-    async fn reconcile(&self, key: &ObjectKey, memo: &mut Memo) -> Result<Next, Error> {
-        let result = self.execute_plans(key, &mut memo.problems).await;
-        memo.outdated.result(result)
-    }
-
-    fn retry_after(&self, memo: &mut Memo, _: &Error, backoff: Duration) -> Duration {
-        memo.outdated.retry_after(backoff)
-    }
-}
-
-impl<M: Mapping> OfKind<M> {
     /// Plans and executes until there are no steps.
-    async fn execute_plans(&self, key: &ObjectKey, problems: &mut Problems) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &ObjectKey, problems: &mut Problems) -> Result<Next, Error> {
         let Shared { runtime, apply, .. } = &*self.shared;
         let Apply { config, caches, .. } = &**apply;
         let Some(cache) = M::sources(caches) else { return Ok(Next::Gone) };
@@ -135,6 +116,10 @@ impl<M: Mapping> OfKind<M> {
             }
         }
         Err(Error::Unstable(format!("{} {key}", M::KIND.name())))
+    }
+
+    fn is_outdated(error: &Error) -> bool {
+        error.is_outdated()
     }
 }
 

@@ -49,3 +49,23 @@ impl ActionError for Error {
         matches!(self, Error::Outdated)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use common::controller::Reconciler;
+
+    use super::*;
+    use crate::controller::OfKind;
+    use crate::garbage::Garbage;
+    use crate::mapping::Network;
+
+    #[test]
+    fn a_refused_update_is_left_to_the_retries_of_the_engine() {
+        for (code, is_outdated) in [(404, true), (409, true), (403, false), (500, false)] {
+            let status = kube::core::Status::failure("no", "Refused").with_code(code).boxed();
+            let error = Error::of_update(kube::Error::Api(status));
+            assert_eq!(OfKind::<Network>::is_outdated(&error), is_outdated, "{code}");
+            assert_eq!(Garbage::is_outdated(&error), is_outdated, "{code}");
+        }
+    }
+}

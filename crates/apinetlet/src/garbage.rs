@@ -12,7 +12,7 @@ use common::backoff::Backoff;
 use common::cache::{Cache, Change, ObjectKey};
 use common::controller::{Controller, Next, Queue, Reconciler};
 use common::events::Events;
-use common::executor::Executor;
+use common::executor::{ActionError as _, Executor};
 use common::plan::Step;
 use common::runtime::Runtime;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -26,7 +26,6 @@ use crate::error::Error;
 use crate::mapping::{self, Mapping};
 use crate::names::Kind;
 use crate::origin::{Keys, Origin};
-use crate::outdated::Outdated;
 use crate::plan::{self, Act, Action, Reason};
 
 /// A read of the source cluster for each object; more at a time would hold up the other controllers.
@@ -127,37 +126,28 @@ fn own_origin<M: Mapping>(config: &Config, metadata: &ObjectMeta) -> Option<Orig
     is_own.then_some(origin)
 }
 
-/// The state of one apinet object between two reconciliations.
-#[derive(Debug)]
-pub struct Memo {
-    events: Events,
-    outdated: Outdated,
-}
-
 impl Reconciler for Garbage {
     type Key = Key;
-    type Memo = Memo;
+    type Memo = Events;
     type Error = Error;
 
-    fn memo(&self, _: &Key) -> Memo {
-        Memo { events: self.runtime.events.log_only(), outdated: Outdated::default() }
+    fn memo(&self, _: &Key) -> Events {
+        self.runtime.events.log_only()
     }
 
-    async fn reconcile(&self, key: &Key, memo: &mut Memo) -> Result<Next, Error> {
-        let events = &memo.events;
-        let result = match key.kind {
+    async fn reconcile(&self, key: &Key, events: &mut Events) -> Result<Next, Error> {
+        match key.kind {
             Kind::Network => self.collect::<mapping::Network>(key, events).await,
             Kind::NetworkInterface => self.collect::<mapping::NetworkInterface>(key, events).await,
             Kind::VirtualIp => self.collect::<mapping::VirtualIp>(key, events).await,
             Kind::LoadBalancer => self.collect::<mapping::LoadBalancer>(key, events).await,
             Kind::NatGateway => self.collect::<mapping::NatGateway>(key, events).await,
             Kind::NetworkPolicy => self.collect::<mapping::Policy>(key, events).await,
-        };
-        memo.outdated.result(result)
+        }
     }
 
-    fn retry_after(&self, memo: &mut Memo, _: &Error, backoff: Duration) -> Duration {
-        memo.outdated.retry_after(backoff)
+    fn is_outdated(error: &Error) -> bool {
+        error.is_outdated()
     }
 }
 

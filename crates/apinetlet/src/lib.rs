@@ -16,8 +16,8 @@
 //! * [`provider_id`], [`origin`]: how an object of one cluster names its counterpart in the other.
 //! * [`mod@plan`]: what to write, for each kind. [`mapping`]: what a plan reads.
 //! * [`clusters`], [`caches`]: the clients and the watched objects of both clusters.
-//! * [`controller`]: which change concerns which source object. [`problems`]: which cannot be mapped. [`apply`]: executes the plan. [`outdated`]: retries a refused write. [`garbage`]: deletes what has no source
-//!   object any more. [`identity`]: the mark of the source cluster.
+//! * [`controller`]: which change concerns which source object. [`problems`]: which cannot be mapped. [`apply`]: executes the plan. [`garbage`]: deletes what has
+//!   no source object any more. [`identity`]: the mark of the source cluster.
 //! * [`args`], [`connection`], [`zap`], [`command`]: the command line. [`dry_run`]: prints the plan. [`metrics_server`]: the metrics server of the Go program.
 
 pub mod api;
@@ -37,7 +37,6 @@ pub mod mapping;
 pub mod metrics_server;
 pub mod names;
 pub mod origin;
-pub mod outdated;
 pub mod plan;
 pub mod problems;
 pub mod provider_id;
