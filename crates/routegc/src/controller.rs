@@ -41,9 +41,6 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_secs(5), max: Duration::
 /// The longest Retry-After of a cloud that is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
-/// After a conflict of two writes: the next reconciliation reads the other one's.
-const CONFLICT_DELAY: Duration = Duration::from_millis(200);
-
 /// The index of the cached RouteGCs by router.
 const BY_ROUTER: &str = "router";
 
@@ -139,8 +136,6 @@ pub struct Memo {
     pub page: Option<String>,
     /// Time between two reconciliations.
     pub interval: Duration,
-    /// Reconciliations in a row that another client's write made useless.
-    outdated: u32,
     schedule: Schedule,
     nodes: Option<(NodesFrom, Cache<PartialObjectMeta<nodes::Node>>)>,
 }
@@ -159,7 +154,6 @@ impl common::controller::Reconciler for Reconciler {
             series: None,
             page: None,
             interval: BACKOFF.max,
-            outdated: 0,
             schedule: Schedule::default(),
             nodes: None,
         }
@@ -174,34 +168,31 @@ impl common::controller::Reconciler for Reconciler {
         }
         let conflict = trigger.conflict.clone();
         memo.schedule.begins(trigger);
-        let next = match self.reconcile_policy(source, memo, conflict).await {
+        match self.reconcile_policy(source, memo, conflict).await {
             Ok(problems) => {
                 memo.events.found(&problems);
                 // Many policies must not be reconciled at the same moment.
-                memo.interval.mul_f64(0.9 + fastrand::f64() / 5.0)
-            }
-            Err((error, _)) if error.is_gone(source) => return Ok(self.gone(memo)),
-            // With `once`, no other reconciliation follows, so this is a failure.
-            Err((error, _)) if error.is_outdated() && self.queue.get().is_some() => {
-                memo.outdated = memo.outdated.saturating_add(1);
-                let next = Backoff { base: CONFLICT_DELAY, ..BACKOFF }.delay(memo.outdated);
+                let next = memo.interval.mul_f64(0.9 + fastrand::f64() / 5.0);
                 memo.schedule.ended(false, next, Instant::now());
-                return Ok(Next::After(next));
+                Ok(Next::After(next))
             }
+            Err((error, _)) if error.is_gone(source) => Ok(self.gone(memo)),
+            // The problems were not observed completely: those that are reported stay so.
+            Err((error, _)) if error.is_outdated() => Err(error),
             Err((error, problem)) => {
-                memo.outdated = 0;
                 memo.events.found(problem.as_slice());
-                return Err(error);
+                Err(error)
             }
-        };
-        memo.outdated = 0;
-        memo.schedule.ended(false, next, Instant::now());
-        Ok(Next::After(next))
+        }
+    }
+
+    fn is_outdated(error: &Error) -> bool {
+        error.is_outdated()
     }
 
     fn retry_after(&self, memo: &mut Memo, error: &Error, backoff: Duration) -> Duration {
         let delay = retry_after(error, memo.interval, backoff);
-        memo.schedule.ended(true, delay, Instant::now());
+        memo.schedule.ended(!error.is_outdated(), delay, Instant::now());
         delay
     }
 }
@@ -283,6 +274,8 @@ pub async fn conflicts_of(
 
 #[cfg(test)]
 mod tests {
+    use common::routes::RemovalError;
+
     use super::*;
 
     #[test]
@@ -295,5 +288,16 @@ mod tests {
         assert_eq!(delays(minutes), [5, 10, 20, 40, 80, 160, 300, 300]);
         assert_eq!(delays(minutes * 12), delays(minutes), "the alert looks for failures in half an hour");
         assert_eq!(delays(Duration::from_secs(10)), [5, 10, 10, 10, 10, 10, 10, 10]);
+    }
+
+    #[test]
+    fn a_write_of_another_client_is_left_to_the_retries_of_the_engine() {
+        let refused = |code| {
+            let status = kube::core::Status::failure("no", "Refused").with_code(code).boxed();
+            Error::Write { what: "RouteGC a/b".to_owned(), cause: kube::Error::Api(status) }
+        };
+        let is_outdated = <Reconciler as common::controller::Reconciler>::is_outdated;
+        assert!(is_outdated(&refused(409)) && is_outdated(&RemovalError::PolicyChanged.into()));
+        assert!(!is_outdated(&refused(403)));
     }
 }

@@ -84,7 +84,7 @@ impl Error {
         }
     }
 
-    /// Whether the object changed meanwhile. This is not reported; the next reconciliation reads the new version.
+    /// Whether the object changed meanwhile. The next reconciliation reads the new version. This is reported only if it lasts.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         match self {
