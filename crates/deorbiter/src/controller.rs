@@ -30,9 +30,6 @@ pub const CONTROLLER: &str = "deorbit";
 /// A refusal by the target cluster or by OpenStack is a result of a reconciliation, and is paced there.
 const BACKOFF: Backoff = Backoff { base: Duration::from_secs(2), max: Duration::from_secs(60) };
 
-/// After a conflict of two writes: the next reconciliation reads the other one's.
-const CONFLICT_DELAY: Duration = Duration::from_millis(250);
-
 /// The index of the cached Deorbits by the Secret of their login.
 const BY_SECRET: &str = "secret";
 
@@ -173,13 +170,11 @@ impl Reconciler for Context {
     }
 
     async fn reconcile(&self, key: &ObjectKey, memo: &mut Memo) -> Result<Next, Error> {
-        match reconcile(self, key, memo).await {
-            Err(error) if error.is_conflict() => {
-                tracing::debug!(%error, "conflict; requeued");
-                Ok(Next::After(CONFLICT_DELAY))
-            }
-            result => result,
-        }
+        reconcile(self, key, memo).await
+    }
+
+    fn is_outdated(error: &Error) -> bool {
+        error.is_conflict()
     }
 }
 
@@ -235,28 +230,57 @@ pub(crate) mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_deorbit_that_is_gone_leaves_no_series_and_no_entry_on_statusz() {
-        // No Deorbit exists, and no list ever arrives.
-        let service = tower::service_fn(|request: http::Request<Body>| async move {
+    /// An API server that responds with this code to a request for the Deorbit, and with no list.
+    fn context(code: u16, reason: &'static str) -> Context {
+        let service = tower::service_fn(move |request: http::Request<Body>| async move {
             if !request.uri().path().ends_with("/deorbits/prod") {
                 return std::future::pending().await;
             }
-            let body = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": ""});
+            let body =
+                json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": ""});
             let response =
-                http::Response::builder().status(404).body(Body::from(body.to_string().into_bytes()));
+                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
             Ok::<_, Infallible>(response.unwrap())
         });
-        let client = Client::new(service, "default");
-        let runtime = runtime(client);
-        let context = Context {
+        let runtime = runtime(Client::new(service, "default"));
+        Context {
             metrics: Metrics::new(runtime.metrics.clone()).unwrap(),
             openstack: openstack::Metrics::register(runtime.metrics.registry()).unwrap(),
             management: OnceCell::new(),
             deorbits: deorbits(&runtime),
             settings: Settings::default(),
-            runtime: runtime.clone(),
+            runtime,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_is_no_failure_until_it_has_lasted() {
+        let context = context(409, "Conflict");
+        let runtime = context.runtime.clone();
+        let controller = Controller::new(&runtime, CONTROLLER, context);
+        controller.queue().add(ObjectKey::new("team", "prod"));
+        let run = tokio::spawn(controller.run());
+        let count = |result: &str| {
+            let text = String::from_utf8(runtime.metrics.text().unwrap()).unwrap();
+            let series =
+                format!("controller_runtime_reconcile_total{{controller=\"deorbit\",result=\"{result}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&series)?.parse::<u32>().ok()).unwrap_or_default()
         };
+        let failed = async {
+            while count("error") == 0 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(600), failed).await.expect("an error");
+        assert_eq!((count("success"), count("error")), (9, 1));
+        runtime.shutdown.cancel();
+        run.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_deorbit_that_is_gone_leaves_no_series_and_no_entry_on_statusz() {
+        let context = context(404, "NotFound");
+        let runtime = &context.runtime;
         let key = ObjectKey::new("team", "prod");
         let status = DeorbitStatus::default();
         context.metrics.stored(("team", "prod"), Phase::Pending, &status, &Default::default());
