@@ -65,7 +65,7 @@ pub struct JobSpec {
     pub private_ip: Option<Ipv4Addr>,
     /// The network's range.
     pub network_cidr: Ipv4Net,
-    /// The network's first address.
+    /// The network's first address; for a client Job, the one that it is for.
     pub network_gateway: Ipv4Addr,
 }
 

@@ -209,7 +209,11 @@ pub(super) fn job(snapshot: &Snapshot, node: &Node, task: Task, generation: Stri
         attempt,
         private_ip: node.private_ip(),
         network_cidr: snapshot.network.ip_range,
-        network_gateway: snapshot.network.gateway(),
+        // A client teardown removes the route of its setup, also when the network has another first address since.
+        network_gateway: match task.kind.role() {
+            Role::Gateway => snapshot.network.gateway(),
+            Role::Client => task.ip,
+        },
     }
 }
 

@@ -7,6 +7,7 @@ use super::env::{TestEnv, config, config_with, fip, private};
 use crate::config::{Mode, OnNoCandidate};
 use crate::observe::health::{Health, Limits, Probes};
 use crate::observe::snapshot::{Attached, Node, Outcome, Ready, Server};
+use crate::plan::Action;
 use crate::plan::floating_ip::CONFIRMATIONS;
 
 #[test]
@@ -232,4 +233,26 @@ fn defect_31_clients_follow_the_gateways() {
     env.settle();
     let jobs = env.log.iter().filter(|step| step.starts_with("create Job")).count();
     assert_eq!((jobs, env.primary()), (2, vec!["node-1"]), "{:#?}", env.log);
+}
+
+#[test]
+fn defect_32_a_client_teardown_removes_the_route_of_its_setup_when_the_network_has_another_first_address() {
+    let mut env = TestEnv::new(config_with("clients: {enabled: true}")).node(1, None);
+    env.snapshot.network.ip_range = "10.0.128.0/17".parse().unwrap();
+    env.settle();
+    assert_eq!(env.get("node-1").client.as_deref(), Some("10.0.128.1"));
+    env.snapshot.network.ip_range = "10.0.0.0/16".parse().unwrap();
+    let mut created = Vec::new();
+    for _ in 0..10 {
+        let plan = env.plan();
+        created.extend(plan.steps.iter().filter_map(|step| match &step.action {
+            Action::CreateJob { job, .. } => Some((job.task.to_string(), job.network_gateway.to_string())),
+            _ => None,
+        }));
+        env.reconcile();
+        env.end_jobs(&|_| true);
+    }
+    let jobs = [("client-teardown:10.0.128.1", "10.0.128.1"), ("client-setup:10.0.0.1", "10.0.0.1")];
+    assert_eq!(created, jobs.map(|(task, gateway)| (task.to_owned(), gateway.to_owned())));
+    assert_eq!(env.get("node-1").client.as_deref(), Some("10.0.0.1"));
 }
