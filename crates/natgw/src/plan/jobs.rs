@@ -91,8 +91,8 @@ fn desired(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
         return None;
     }
     let Server::Cloud { .. } = node.server else { return None };
-    match &node.label {
-        Some(_) => floating_ip::assigned(node).map(|ip| Part { role: Role::Gateway, ip }),
+    match floating_ip::assigned(node) {
+        Some(ip) => Some(Part { role: Role::Gateway, ip }),
         None if config.clients => Some(Part { role: Role::Client, ip: snapshot.network.gateway() }),
         None => None,
     }

@@ -256,3 +256,19 @@ fn defect_32_a_client_teardown_removes_the_route_of_its_setup_when_the_network_h
     assert_eq!(created, jobs.map(|(task, gateway)| (task.to_owned(), gateway.to_owned())));
     assert_eq!(env.get("node-1").client.as_deref(), Some("10.0.0.1"));
 }
+
+#[test]
+fn defect_33_a_client_with_a_label_that_is_no_ipv4_address_keeps_its_route() {
+    let mut env = TestEnv::new(config_with("clients: {enabled: true}")).node(1, Some(fip(1))).node(2, None);
+    env.settle();
+    for name in ["node-1", "node-2"] {
+        env.edit(name, |node| node.label = Some("2001-db8--1".into()));
+    }
+    env.settle();
+    assert!(!env.log.iter().any(|step| step.contains("client-teardown")), "{:#?}", env.log);
+    // A gateway becomes a client, as without the label.
+    for name in ["node-1", "node-2"] {
+        assert_eq!((&env.get(name).setup, env.get(name).client.as_deref()), (&None, Some("10.0.0.1")));
+    }
+    assert_eq!(env.problems(), ["InvalidFloatingIP", "InvalidFloatingIP", "NoCandidate"]);
+}
