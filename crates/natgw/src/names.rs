@@ -22,7 +22,8 @@ pub const CLIENT_ANNOTATION: &str = "natgw.perimeter.dev/client";
 /// Node annotation: `status.nodeInfo.bootID` at the time of the last successful setup. Addresses and packet filter rules
 /// are kernel state: after a reboot the setup annotation would be wrong without it.
 pub const BOOT_ID_ANNOTATION: &str = "natgw.perimeter.dev/setup-boot-id";
-/// Node annotation: hash of the script and the environment variables of the last successful setup.
+/// Node annotation: hash of the script, the environment variables and, for a gateway, the network's range of the last successful
+/// setup.
 pub const SETUP_HASH_ANNOTATION: &str = "natgw.perimeter.dev/setup-hash";
 /// Node annotation: `<job type>:<ip>`, written before a Job is created and removed with its success. While it is there,
 /// what the Node's kernel holds is unknown.
@@ -51,8 +52,8 @@ pub const TYPE_LABEL: &str = "natgw.perimeter.dev/type";
 pub const NODE_LABEL: &str = "natgw.perimeter.dev/node";
 /// Job label: the IP that the Job is for.
 pub const IP_LABEL: &str = "natgw.perimeter.dev/ip";
-/// Job label: a hash of the Node's UID and boot ID, of the script and its environment; a Job of another generation says nothing
-/// about this kernel, or has run another script.
+/// Job label: a hash of the Node's UID and boot ID, of the script, its environment and the network's range; a Job of another generation
+/// says nothing about this kernel, or has run another setup.
 pub const GENERATION_LABEL: &str = "natgw.perimeter.dev/generation";
 /// Job annotation: the Node's name in full.
 pub const NODE_NAME_ANNOTATION: &str = "natgw.perimeter.dev/node-name";

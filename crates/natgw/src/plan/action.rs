@@ -57,7 +57,7 @@ pub struct JobSpec {
     pub name: String,
     /// The Job's task: its kind, and the IP address that it is for.
     pub task: Task,
-    /// Hash of the Node's UID and boot ID, and of the script.
+    /// Hash of the Node's UID and boot ID, and of the setup.
     pub generation: String,
     /// Number of the attempt; 1 for the first.
     pub attempt: u32,
@@ -149,7 +149,7 @@ pub enum Action {
         task: Task,
         /// The Node's boot ID at the time of the Job.
         boot_id: String,
-        /// Hash of the Job's script and environment.
+        /// Hash of the Job's script, environment and range.
         hash: String,
     },
     /// Record on a Node that a teardown Job succeeded: the annotation of the setup is removed.

@@ -109,7 +109,7 @@ fn standing(
         Standing::Eligible(Unfit::Cordoned)
     } else if matches!(claim, Claim::Denied(_)) {
         Standing::Eligible(Unfit::FloatingIPNotAssigned)
-    } else if verification::differs(config, node, snapshot.jobs_of(&node.name)) {
+    } else if verification::differs(config, snapshot, node) {
         Standing::Eligible(Unfit::Differs)
     } else if claim == Claim::Unknown && duplicates.contains_key(&ip) && !is_current {
         Standing::Eligible(Unfit::FloatingIPContested)

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use common::backoff::Backoff;
+use ipnet::Ipv4Net;
 use jiff::{SignedDuration, Timestamp};
 
 use super::action::{Action, JobSpec, NodeRef};
@@ -24,11 +25,24 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_secs(60), max: Duration:
 /// The same in a cleanup, which ends after minutes: time to read the log, and for several attempts.
 const CLEANUP_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 
-/// Hash of the Node's UID and boot ID, and of the setup script of its role. The result of a Job of another generation does not
-/// apply to the running kernel, or is that of another script.
+/// Hash of the Node's UID and boot ID, and of the setup of its role. The result of a Job of another generation does not apply to
+/// the running kernel, or is that of another setup. `range` is the network's.
 #[must_use]
-pub fn generation(config: &Config, node: &Node, role: Role) -> String {
-    short_hash([&node.uid, &node.boot_id, config.setup_hash(role)])
+pub fn generation(config: &Config, range: Ipv4Net, node: &Node, role: Role) -> String {
+    short_hash([node.uid.as_str(), &node.boot_id, config.setup_hash(role), &range_in_rules(range, role)])
+}
+
+/// Hash of the setup of a role: its script, environment and range.
+fn setup_hash(config: &Config, range: Ipv4Net, role: Role) -> String {
+    short_hash([config.setup_hash(role), &range_in_rules(range, role)])
+}
+
+/// The network's range as the rules of a gateway have it. A range can be extended, and gateways then translate for more Nodes.
+fn range_in_rules(range: Ipv4Net, role: Role) -> String {
+    match role {
+        Role::Gateway => range.to_string(),
+        Role::Client => String::new(),
+    }
 }
 
 /// Hash of a Node's name for a label value: names may be longer than the 63 characters of a label value.
@@ -58,19 +72,21 @@ fn is_settled(node: &Node, records: &Records, desired: Option<Part>) -> bool {
         && (desired.is_none() || node.setup_boot_id.as_deref() == Some(&node.boot_id))
 }
 
-/// The part that the Node is set up for, if that was done with another script or environment than the present one, or the Node
-/// differs from it.
+/// The part that the Node is set up for, if that was done with another script, environment or range than the present one, or the
+/// Node differs from it.
 pub(super) fn outdated(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
     let part = desired(config, snapshot, node).filter(|_| !node.terminating && !node.forget)?;
     let jobs = snapshot.jobs_of(&node.name);
     let records = Records::read(node, jobs).ok()?;
-    let is_present = has_present_setup(config, node, part.role) && !verification::differs(config, node, jobs);
+    let is_present = has_present_setup(config, snapshot, node, part.role)
+        && !verification::differs(config, snapshot, node);
     (records.recorded(part) && is_settled(node, &records, Some(part)) && !is_present).then_some(part)
 }
 
-/// Whether the last setup of the Node was done with the present script and environment. True if that is not recorded.
-pub(super) fn has_present_setup(config: &Config, node: &Node, role: Role) -> bool {
-    node.setup_hash.as_deref().is_none_or(|hash| hash == config.setup_hash(role))
+/// Whether the last setup of the Node was done with the present script, environment and range. True if that is not recorded.
+pub(super) fn has_present_setup(config: &Config, snapshot: &Snapshot, node: &Node, role: Role) -> bool {
+    let hash = node.setup_hash.as_ref();
+    hash.is_none_or(|hash| *hash == setup_hash(config, snapshot.network.ip_range, role))
 }
 
 /// Whether the setup of the Node is run once more, after a reboot or in a rollout.
@@ -126,8 +142,11 @@ pub(super) fn work(
         Err((annotation, value)) => return out.problem(regarding(node), annotation.invalid(config, value)),
     };
     let desired = desired(config, snapshot, node);
-    let rollout = || desired.filter(|_| in_rollout).map(|part| (part.setup(), changed(config, node, part)));
-    let Some((task, because)) = next(config, node, &records, desired).or_else(rollout) else {
+    let rollout = || {
+        let part = desired.filter(|_| in_rollout);
+        part.map(|part| (part.setup(), changed(config, snapshot, node, part)))
+    };
+    let Some((task, because)) = next(config, snapshot, node, &records, desired).or_else(rollout) else {
         // No Job is to be left behind.
         for job in jobs.iter().filter(|job| job.task.is_none() && !job.terminating) {
             if config.mode == Mode::Cleanup {
@@ -145,7 +164,13 @@ pub(super) fn work(
 }
 
 /// The task that a Node needs now, one at a time: first each teardown, then the setup.
-fn next(config: &Config, node: &Node, records: &Records, desired: Option<Part>) -> Option<(Task, Reason)> {
+fn next(
+    config: &Config,
+    snapshot: &Snapshot,
+    node: &Node,
+    records: &Records,
+    desired: Option<Part>,
+) -> Option<(Task, Reason)> {
     let pending = records.pending.filter(|pending| Some(pending.part()) != desired);
     // A marker of a part that no other annotation records comes first, because the next marker would overwrite it.
     if let Some(pending) = pending
@@ -170,15 +195,19 @@ fn next(config: &Config, node: &Node, records: &Records, desired: Option<Part>) 
         Some(pending) if pending.kind.is_teardown() => Reason::LabelRestored,
         _ if !records.recorded(part) && part.role == Role::Client => Reason::ClientSetupMissing,
         _ if !records.recorded(part) => Reason::SetupMissing,
-        _ if node.setup_boot_id.as_deref() == Some(&node.boot_id) => changed(config, node, part),
+        _ if node.setup_boot_id.as_deref() == Some(&node.boot_id) => changed(config, snapshot, node, part),
         _ => Reason::NodeRebooted,
     };
     Some((part.setup(), because))
 }
 
 /// Why the setup of this part runs again although the Node has not been rebooted.
-fn changed(config: &Config, node: &Node, part: Part) -> Reason {
-    if has_present_setup(config, node, part.role) { Reason::SetupDiffers } else { Reason::SetupChanged }
+fn changed(config: &Config, snapshot: &Snapshot, node: &Node, part: Part) -> Reason {
+    if has_present_setup(config, snapshot, node, part.role) {
+        Reason::SetupDiffers
+    } else {
+        Reason::SetupChanged
+    }
 }
 
 /// Removes every Job, then every annotation; no Job is run.
@@ -231,7 +260,8 @@ impl Run<'_> {
     /// Deletes every other Job of the Node and waits until they are gone. Then writes the pending annotation, creates
     /// the Job, and records its result.
     fn plan(self, jobs: &[Job], out: &mut Output) {
-        let generation = generation(self.config, self.node, self.task.kind.role());
+        let range = self.snapshot.network.ip_range;
+        let generation = generation(self.config, range, self.node, self.task.kind.role());
         let is_desired = |job: &&Job| job.task == Some(self.task) && job.generation == generation;
         let others: Vec<&Job> = jobs.iter().filter(|job| !is_desired(job)).collect();
         if !others.is_empty() {
@@ -301,7 +331,7 @@ impl Run<'_> {
     fn record(self, out: &mut Output) {
         let (node, task) = (self.node_ref(), self.task);
         let action = if task.kind.is_setup() {
-            let hash = self.config.setup_hash(task.kind.role()).to_owned();
+            let hash = setup_hash(self.config, self.snapshot.network.ip_range, task.kind.role());
             Action::RecordSetup { node, task, boot_id: self.node.boot_id.clone(), hash }
         } else {
             Action::RecordTeardown { node, task }

@@ -64,7 +64,7 @@ pub enum Reason {
     LabelChanged(Task),
     /// The Node has been rebooted since it was set up: addresses and rules are gone.
     NodeRebooted,
-    /// The script or its environment has changed since the Node was set up.
+    /// The script, its environment or the network's range has changed since the Node was set up.
     SetupChanged,
     /// A verification has found that the Node differs from its setup. A step, and a problem until the setup has begun.
     SetupDiffers,
@@ -147,7 +147,7 @@ pub enum Reason {
     },
     /// The last verification of the Node could not be finished, with the message of the Job controller.
     VerificationFailed(String),
-    /// The script or its environment has changed, and the gateway with the traffic cannot be replaced.
+    /// The script, its environment or the network's range has changed, and the gateway with the traffic cannot be replaced.
     SetupOutdated,
     /// A gateway does not respond to health checks.
     HealthCheckFailed {

@@ -1,6 +1,6 @@
-//! Setups that run again, because the script or its environment has changed, or because the Node differs from its setup: one Node at a
-//! time, the gateway with the traffic last, and only after the route has moved. A setup that fails stops the rollout, since the Node
-//! stays pending.
+//! Setups that run again, because the script, its environment or the network's range has changed, or because the Node differs from its
+//! setup: one Node at a time, the gateway with the traffic last, and only after the route has moved. A setup that fails stops the
+//! rollout, since the Node stays pending.
 
 use std::net::Ipv4Addr;
 
@@ -19,7 +19,7 @@ pub(super) fn next<'a>(
     snapshot: &'a Snapshot,
     traffic: [Option<Ipv4Addr>; 2],
 ) -> Option<(Role, &'a Node)> {
-    let differs = |node: &Node| verification::differs(config, node, snapshot.jobs_of(&node.name));
+    let differs = |node: &Node| verification::differs(config, snapshot, node);
     // Another one would stay pending, and block the others.
     let nodes = || snapshot.nodes.iter().filter(|node| node.can_be_set_up());
     // No gateway forwards the traffic: no setup that has failed elsewhere may delay that of one that only differs, and nothing may delay that

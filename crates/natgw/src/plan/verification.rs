@@ -17,14 +17,16 @@ use crate::observe::snapshot::{Job, Node, Outcome, Snapshot};
 use crate::task::{Kind, Role, Task};
 
 /// The Job that has verified the present setup of the Node.
-fn of<'a>(config: &Config, node: &Node, jobs: &'a [Job]) -> Option<&'a Job> {
-    let job = jobs.iter().find(|job| job.task.is_some_and(|task| task.kind == Kind::Verify))?;
-    (job.generation == generation(config, node, Role::Gateway)).then_some(job)
+fn of<'a>(config: &Config, snapshot: &'a Snapshot, node: &Node) -> Option<&'a Job> {
+    let mut jobs = snapshot.jobs_of(&node.name).iter();
+    let job = jobs.find(|job| job.task.is_some_and(|task| task.kind == Kind::Verify))?;
+    let present = generation(config, snapshot.network.ip_range, node, Role::Gateway);
+    (job.generation == present).then_some(job)
 }
 
 /// Whether the last verification has found that the Node differs from its present setup.
-pub(super) fn differs(config: &Config, node: &Node, jobs: &[Job]) -> bool {
-    of(config, node, jobs).is_some_and(|job| matches!(job.outcome, Outcome::Differs { .. }))
+pub(super) fn differs(config: &Config, snapshot: &Snapshot, node: &Node) -> bool {
+    of(config, snapshot, node).is_some_and(|job| matches!(job.outcome, Outcome::Differs { .. }))
 }
 
 /// Plans the next verification of a gateway that is set up for `ip`.
@@ -37,7 +39,7 @@ pub(super) fn plan(
     out: &mut Output,
 ) {
     let jobs = snapshot.jobs_of(&node.name);
-    match of(config, node, jobs).map(|job| &job.outcome) {
+    match of(config, snapshot, node).map(|job| &job.outcome) {
         // It stays until the setup runs.
         Some(Outcome::Differs { .. }) => return out.problem(regarding(node), Reason::SetupDiffers),
         Some(Outcome::Failed { message, .. }) => {
@@ -48,7 +50,7 @@ pub(super) fn plan(
     // A Node that is to be set up by another script is verified after that.
     if !config.verification.enabled
         || !node.can_be_set_up()
-        || !jobs::has_present_setup(config, node, Role::Gateway)
+        || !jobs::has_present_setup(config, snapshot, node, Role::Gateway)
     {
         return;
     }
@@ -56,7 +58,8 @@ pub(super) fn plan(
     let Some(ended) = ended.collect::<Option<Vec<Timestamp>>>() else { return };
     let Some(last) = ended.into_iter().max() else {
         let task = Task { kind: Kind::Verify, ip };
-        let job = jobs::job(snapshot, node, task, generation(config, node, Role::Gateway), 1);
+        let generation = generation(config, snapshot.network.ip_range, node, Role::Gateway);
+        let job = jobs::job(snapshot, node, task, generation, 1);
         return out.step(Action::CreateJob { node: NodeRef::from(node), job }, Reason::VerificationDue);
     };
     let interval = Duration::from(config.verification.interval);

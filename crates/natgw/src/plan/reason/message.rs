@@ -61,7 +61,10 @@ impl fmt::Display for Reason {
                 write!(f, "the Node is set up for {}, which its label does not name", task.ip)
             }
             Reason::SetupChanged => {
-                write!(f, "the script or its environment has changed since the Node was set up")
+                write!(
+                    f,
+                    "the script, its environment or the network's range has changed since the Node was set up"
+                )
             }
             Reason::SetupDiffers => write!(
                 f,
@@ -75,8 +78,8 @@ impl fmt::Display for Reason {
             ),
             Reason::SetupOutdated => write!(
                 f,
-                "the script or its environment has changed since this gateway was set up; it is set up again when another candidate has \
-                 the traffic"
+                "the script, its environment or the network's range has changed since this gateway was set up; it is set up again when \
+                 another candidate has the traffic"
             ),
             Reason::NodeRebooted => write!(f, "the Node was rebooted since its last setup"),
             Reason::SetupInterrupted(task) => {

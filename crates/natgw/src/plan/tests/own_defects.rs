@@ -272,3 +272,24 @@ fn defect_33_a_client_with_a_label_that_is_no_ipv4_address_keeps_its_route() {
     }
     assert_eq!(env.problems(), ["InvalidFloatingIP", "InvalidFloatingIP", "NoCandidate"]);
 }
+
+#[test]
+fn defect_34_the_gateways_are_set_up_again_when_the_range_of_the_network_is_extended() {
+    let mut env =
+        TestEnv::new(config_with("clients: {enabled: true}")).node(1, Some(fip(1))).node(2, Some(fip(2)));
+    env = env.node(3, None);
+    env.settle();
+    env.log.clear();
+    env.snapshot.network.ip_range = "10.0.0.0/8".parse().unwrap();
+    env.settle();
+    let created = env.log.iter().filter(|step| step.starts_with("create Job"));
+    let nodes: Vec<&str> = created.filter_map(|step| step.rsplit(' ').next()).collect();
+    assert_eq!(nodes, ["node-2", "node-1"], "not the client: {:#?}", env.log);
+    assert_eq!((env.primary(), env.problems()), (vec!["node-2"], vec![]));
+    assert!(env.plan().is_empty());
+    // Without another candidate it is reported.
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
+    env.settle();
+    env.snapshot.network.ip_range = "10.0.0.0/8".parse().unwrap();
+    assert_eq!((env.steps(), env.problems()), (vec![], vec!["SetupOutdated"]));
+}

@@ -162,7 +162,8 @@ impl Flaw {
                 Flaw::OverlooksTerminating => jobs.retain(|job| !job.terminating),
                 Flaw::BelievesTerminating => jobs.iter_mut().for_each(|job| job.terminating = false),
                 Flaw::IgnoresGenerations => {
-                    let now = generation(&config(), &snapshot.nodes[usize::from(index(node))], Role::Gateway);
+                    let node = &snapshot.nodes[usize::from(index(node))];
+                    let now = generation(&config(), snapshot.network.ip_range, node, Role::Gateway);
                     jobs.iter_mut().for_each(|job| job.generation.clone_from(&now));
                 }
                 Flaw::SkipsRunning | Flaw::Optimistic => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
+use ipnet::Ipv4Net;
 use jiff::SignedDuration;
 
 use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, MOST, NOW, Node, Probed, Retry};
@@ -38,7 +39,7 @@ impl Cluster {
             network: Network {
                 id: 1,
                 name: "lan".into(),
-                ip_range: "10.0.0.0/16".parse().unwrap(),
+                ip_range: range(),
                 default_route: self.route.address(),
                 servers: servers.chain([(Hop::Foreign.address().unwrap(), foreign)]).collect(),
             },
@@ -75,6 +76,11 @@ fn probes(probed: Probed) -> Probes {
     probes
 }
 
+/// The range of the network, which never changes.
+pub fn range() -> Ipv4Net {
+    "10.0.0.0/16".parse().unwrap()
+}
+
 pub fn name(index: u8) -> String {
     format!("node-{index}")
 }
@@ -87,7 +93,7 @@ pub fn index(name: &str) -> u8 {
 /// The generation of each Node in its current boot. It is kept, because its hash costs more than the rest of a view.
 static GENERATIONS: LazyLock<[String; MOST]> = LazyLock::new(|| {
     let view = |index| view(index, &Node::NEW, Server::Unknown);
-    [0, 1, 2].map(|index| generation(&config(), &view(index), Role::Gateway))
+    [0, 1, 2].map(|index| generation(&config(), range(), &view(index), Role::Gateway))
 });
 
 /// The boot that a generation refers to.
