@@ -22,10 +22,10 @@ pub(super) fn next<'a>(
     let differs = |node: &Node| verification::differs(config, snapshot, node);
     // Another one would stay pending, and block the others.
     let nodes = || snapshot.nodes.iter().filter(|node| node.can_be_set_up());
-    // No gateway forwards the traffic: no setup that has failed elsewhere may delay that of one that only differs, and nothing may delay that
-    // of the one with the traffic.
+    // No gateway forwards the traffic: no setup that has failed elsewhere, or cannot go on, may delay that of one that only differs, and
+    // nothing may delay that of the one with the traffic.
     if let [current, None] = traffic {
-        let is_at_work = snapshot.nodes.iter().any(|node| jobs::is_set_up_again(node) && node.failures == 0);
+        let is_at_work = nodes().any(|node| jobs::is_set_up_again(node) && node.failures == 0);
         let has_traffic = |node: &Node| current.is_some() && node.private_ip() == current;
         let repairable = nodes()
             .filter(|node| has_traffic(node) || !is_at_work)

@@ -168,6 +168,19 @@ fn a_flushed_primary_whose_setup_fails_does_not_delay_the_setup_of_a_flushed_sta
 }
 
 #[test]
+fn defect_35_a_flushed_standby_is_set_up_although_the_node_with_the_traffic_was_lost_in_its_setup() {
+    let mut env = verified(2);
+    env.kernel.clear();
+    verify_until_differs(&mut env);
+    while env.get("node-1").pending.is_none() {
+        env.reconcile();
+    }
+    env.edit("node-1", |node| node.ready = Ready::Unknown);
+    env.settle();
+    assert_eq!((env.primary(), env.kernel["node-2"].len()), (vec!["node-2"], 1), "{:#?}", env.log);
+}
+
+#[test]
 fn flushed_gateways_are_set_up_one_at_a_time() {
     let mut env = verified(3);
     env.kernel.clear();
