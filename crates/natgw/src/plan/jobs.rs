@@ -352,6 +352,8 @@ impl Run<'_> {
     fn failed(self, job: &Job, at: Timestamp, message: &str, out: &mut Output) {
         let failures = self.failures();
         if failures < job.attempt {
+            // It is a time of the Job controller, whose clock may be ahead of natgw's: the backoff would be longer by as much.
+            let at = at.min(self.now);
             let retry_after = at.saturating_add(BACKOFF.delay(job.attempt)).unwrap_or(at);
             out.step(
                 Action::RecordFailure {

@@ -293,3 +293,18 @@ fn defect_34_the_gateways_are_set_up_again_when_the_range_of_the_network_is_exte
     env.snapshot.network.ip_range = "10.0.0.0/8".parse().unwrap();
     assert_eq!((env.steps(), env.problems()), (vec![], vec!["SetupOutdated"]));
 }
+
+#[test]
+fn defect_36_a_job_controller_whose_clock_is_ahead_does_not_prolong_the_backoff() {
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
+    env.reconcile();
+    for (ahead, wait) in [(SignedDuration::from_hours(2), 60), (SignedDuration::from_secs(-5), 55)] {
+        let at = env.now + ahead;
+        let mut env = env.clone();
+        env.snapshot.jobs.get_mut("node-1").unwrap()[0].outcome =
+            Outcome::Failed { at, message: String::new() };
+        env.reconcile();
+        let retry_after = env.now + SignedDuration::from_secs(wait);
+        assert_eq!((env.get("node-1").failures, env.get("node-1").retry_after), (1, Some(retry_after)));
+    }
+}
