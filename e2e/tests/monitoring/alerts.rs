@@ -139,6 +139,16 @@ fn natgw() -> Vec<Case> {
         case("the token was revoked")
             .with("leader", success, constantly(7))
             .at("4m", &[]).at("16m", &["NatgwReconcileErrors"]),
+        case("natgw was started with a revoked token")
+            .with("leader", "natgw_primary", constantly(0)).with("leader", "natgw_route_in_place", constantly(0))
+            .with("leader", "natgw_nodes{state=\"candidate\"}", constantly(0))
+            .with("leader", "natgw_nodes{state=\"selected\"}", constantly(0)).with("leader", success, constantly(0))
+            .at("4m", &[]).at("16m", &["NatgwReconcileErrors"]).at("60m", &["NatgwReconcileErrors"]),
+        case("the node selector matches no Node")
+            .with("leader", "natgw_primary", constantly(0)).with("leader", "natgw_route_in_place", constantly(0))
+            .with("leader", "natgw_nodes{state=\"candidate\"}", constantly(0))
+            .with("leader", "natgw_nodes{state=\"selected\"}", constantly(0)).with("leader", "natgw_problems", constantly(1))
+            .at("4m", &[]).at("6m", &["NatgwNoPrimary"]),
         case("Hetzner was away for nine minutes")
             .with("leader", success, "0+1x60 60x18 61+1x222")
             .at("39m", &[]).at("45m", &[]).at("60m", &[]),
