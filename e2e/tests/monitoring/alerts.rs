@@ -149,6 +149,11 @@ fn natgw() -> Vec<Case> {
             .with("leader", "natgw_nodes{state=\"candidate\"}", constantly(0))
             .with("leader", "natgw_nodes{state=\"selected\"}", constantly(0)).with("leader", "natgw_problems", constantly(1))
             .at("4m", &[]).at("6m", &["NatgwNoPrimary"]),
+        case("the replicas cannot reach Hetzner and lead by turns, with a scrape in between")
+            .with("leader", "leader_election_master_status", "1 1 0 0 0 0 ".repeat(SCRAPES / 6).trim_end())
+            .with("standby", "leader_election_master_status", "0 0 0 1 1 0 ".repeat(SCRAPES / 6).trim_end())
+            .with("leader", success, constantly(7))
+            .at("4m", &[]).at("16m", &["NatgwReconcileErrors"]).at("149m", &["NatgwReconcileErrors"]),
         case("Hetzner was away for nine minutes")
             .with("leader", success, "0+1x60 60x18 61+1x222")
             .at("39m", &[]).at("45m", &[]).at("60m", &[]),
@@ -173,6 +178,15 @@ fn natgw() -> Vec<Case> {
         case("another program uses up the project's requests")
             .with("leader", "cloud_api_rate_limit_remaining", constantly(120))
             .at("9m", &[]).at("11m", &["NatgwRateLimitLow"]),
+        case("the leader has stepped down, and its last response was about few requests that are left")
+            .with("standby", "leader_election_master_status", constantly(1)).with("standby", success, "1+1x300")
+            .with("standby", "natgw_primary", constantly(1)).with("standby", "natgw_route_in_place", constantly(1))
+            .with("standby", "natgw_nodes{state=\"candidate\"}", constantly(2))
+            .with("leader", "leader_election_master_status", constantly(0)).with("leader", success, constantly(7))
+            .with("leader", "natgw_primary", constantly(0)).with("leader", "natgw_route_in_place", constantly(0))
+            .with("leader", "natgw_nodes{state=\"candidate\"}", constantly(0))
+            .with("leader", "cloud_api_rate_limit_remaining", constantly(120))
+            .at("11m", &[]).at("60m", &[]),
         case("a label that fits no server")
             .with("leader", "natgw_problems", constantly(1))
             .at("29m", &[]).at("31m", &["NatgwProblems"]),
