@@ -30,7 +30,7 @@ pub enum Reason {
     GatewayTerminating(String),
     /// The route's Node is not set up for the IP in its label (any more).
     GatewayNotEligible(String),
-    /// The floating IP of the route's Node is assigned to another server.
+    /// The floating IP of the route's Node is not assigned to its server.
     GatewayLostFloatingIP(String),
     /// The route points to an alias IP of a gateway, not to its address in the network.
     GatewayAtAliasIP {

@@ -25,7 +25,7 @@ impl fmt::Display for Reason {
                 write!(f, "{node}, to which the route points, is not set up as a gateway")
             }
             Reason::GatewayLostFloatingIP(node) => {
-                write!(f, "the floating IP of the gateway {node} is assigned to another server")
+                write!(f, "the floating IP of the gateway {node} is not assigned to its server")
             }
             Reason::GatewayAtAliasIP { gateway, node } => {
                 write!(f, "the route points to {gateway}, an alias IP of {node}")

@@ -238,6 +238,9 @@ fn defect_23_a_primary_whose_floating_ip_is_not_assigned_to_it_loses_the_route()
                 );
                 let problem = ["FloatingIPNotAssigned", "FloatingIPUnassigned"];
                 let reported = env.plan();
+                let lost = "the floating IP of the gateway node-1 is not assigned to its server";
+                let mut reasons = reported.steps.iter().map(|step| step.because.to_string());
+                assert!(!settings.is_empty() || reasons.any(|reason| reason == lost), "{reported}");
                 let mut codes = reported.problems.iter().map(|problem| problem.because.code());
                 let mut acts = reported.steps.iter().map(|step| step.because.code());
                 assert!(
