@@ -60,8 +60,9 @@ pub async fn observe(
     if config.mode == Mode::Run {
         let started = Instant::now();
         list_floating_ips(config, cloud, &mut snapshot, None).await?;
-        // The route follows a label only by a list that is current.
-        if plan::moves_route(config, &snapshot) {
+        // The route follows a label only by a list that is current. One that has just failed is not requested once more: without a
+        // response, that takes half a minute each time, and the route waits.
+        if snapshot.floating_ips_error.is_none() && plan::moves_route(config, &snapshot) {
             list_floating_ips(config, cloud, &mut snapshot, Some(started)).await?;
         }
     }
@@ -87,3 +88,6 @@ async fn list_floating_ips(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
