@@ -4,7 +4,8 @@
 #   perl - ATTEMPT OWN TO
 #
 # OWN is the pod's address on the attachment, TO the address to reach. The environment has INTERFACE, INDEX and MAC of the attachment, the
-# same of the primary interface as PRIMARY_INDEX and PRIMARY_MAC, with its address PRIMARY, and the gateways' GATEWAY_MAC and NODE_MAC.
+# same of the primary interface as PRIMARY_INDEX and PRIMARY_MAC, with its address PRIMARY, the gateways' GATEWAY_MAC and NODE_MAC, and a
+# LISTED host.
 use strict;
 use warnings;
 use Socket qw(:DEFAULT inet_pton pack_sockaddr_in6 AF_INET6);
@@ -88,6 +89,16 @@ sub forged {
   return $socket;
 }
 
+# A datagram by the attachment, from any address.
+sub sent {
+  my ($from, $dst, $source, $destination) = @_;
+  if (my $socket = bound($from, $source)) {
+    setsockopt $socket, SOL_SOCKET, $SO_BINDTODEVICE, "$ENV{INTERFACE}\0";
+    send $socket, $data, 0, at($dst, $destination);
+  }
+  raw(packet($from, $dst, $UDP, datagram($from, $dst, $source, $destination)), $dst, $ENV{INTERFACE});
+}
+
 my %attempts = (
   datagram => sub {
     my $socket = bound($own, 4000) or return;
@@ -126,6 +137,23 @@ my %attempts = (
     arrived($socket);
     setsockopt $socket, SOL_SOCKET, $SO_BINDTODEVICE, "$ENV{INTERFACE}\0";
     send $socket, $data, 0, at($to, 5001);
+  },
+  # A datagram from TO to a listed host has SNAT. The kernel translates its reply, made here, back to TO, and routes it again.
+  translated => sub {
+    sent($to, $ENV{LISTED}, 4006, 5006);
+    sent($ENV{LISTED}, $own, 5006, 4006);
+  },
+  # The node forwards frames of the primary interface back to it: port 53 is redirected to the listed host, the other port follows. The kernel
+  # translates a reply, made here, back to its client.
+  redirected => sub {
+    my $socket = bound($ENV{PRIMARY}, 4007) or return;
+    my $type = $v6 ? "\x86\xdd" : "\x08\x00";
+    for my $port (53, 4007) {
+      my $packet = packet($to, $ENV{PRIMARY}, $UDP, datagram($to, $ENV{PRIMARY}, 5007, $port));
+      frame($ENV{PRIMARY_INDEX}, $ENV{PRIMARY_MAC}, $ENV{NODE_MAC}, $type, $packet);
+    }
+    arrived($socket);
+    sent($ENV{LISTED}, $own, 53, 5007);
   },
   # Messages that a link needs, to a host behind a router.
   discovery => sub {

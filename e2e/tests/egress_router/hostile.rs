@@ -7,9 +7,11 @@ use super::*;
 
 /// The attempts.
 const PROGRAM: &str = include_str!("hostile.pl");
-/// Its attempts, each for both families but the last.
-const ATTEMPTS: [&str; 9] =
-    ["datagram", "marks", "reply", "error", "hairpin", "raw", "segment", "frames", "discovery"];
+/// Its attempts, each for both families but the last. `redirected` needs a redirect.
+const ATTEMPTS: [&str; 10] =
+    ["datagram", "marks", "reply", "error", "hairpin", "translated", "raw", "segment", "frames", "discovery"];
+/// One host of each family.
+const LIST: [&str; 2] = ["203.0.113.9/32", "2001:db8:9::9/128"];
 
 /// A pod whose packets to unlisted hosts are counted at the LAN's gateway, and dropped on their way through the primary interface.
 struct Hostile {
@@ -53,11 +55,11 @@ impl Hostile {
         Self { scene, environment: Vec::new() }
     }
 
-    /// Attaches the pod, with a list of one host of each family, or without one.
-    fn attach(&mut self, limited: bool) -> Plugin {
+    /// Attaches the pod, with these destinations if there are any.
+    fn attach(&mut self, destinations: &[&str]) -> Plugin {
         let mut ip = json!({"addresses": ["192.168.50.99/24", "2001:db8:50::99/64"]});
-        if limited {
-            ip["destinations"] = json!(["203.0.113.9/32", "2001:db8:9::9/128"]);
+        if !destinations.is_empty() {
+            ip["destinations"] = json!(destinations);
         }
         let plugin = self.scene.plugin(ip);
         plugin.add().unwrap();
@@ -91,9 +93,10 @@ impl Hostile {
     fn attempts(&self, attempt: &str, family: usize, capabilities: &[&str]) -> u64 {
         let before = self.counted("past");
         let primary = format!("PRIMARY={}", self.scene.pod.addresses[family]);
+        let listed = format!("LISTED={}", OUTSIDE[family]);
         let kept: String = capabilities.iter().map(|capability| format!(",+{capability}")).collect();
         let sets = ["--bounding-set", "--inh-caps"].map(|set| format!("{set}=-all{kept}"));
-        let mut command = vec!["env", &primary];
+        let mut command = vec!["env", &primary, &listed];
         command.extend(self.environment.iter().map(String::as_str));
         command.extend(["setpriv", &sets[0], &sets[1]]);
         if capabilities.is_empty() {
@@ -131,12 +134,12 @@ impl Hostile {
 fn no_attempt_with_raw_sockets_leaves_past_the_list() {
     let mut pod = Hostile::new();
     // The control: without a list, each attempt gets something out.
-    let plugin = pod.attach(false);
+    let plugin = pod.attach(&[]);
     for (attempt, family, out) in pod.all(&["net_raw"]) {
         assert!(out > 0, "{attempt} of family {family} is no attempt");
     }
     plugin.del(None).unwrap();
-    pod.attach(true);
+    pod.attach(&LIST);
     for (attempt, family, out) in pod.all(&["net_raw"]) {
         assert_eq!(out, 0, "{attempt} of family {family} leaves past the list");
     }
@@ -154,23 +157,36 @@ fn no_attempt_with_raw_sockets_leaves_past_the_list() {
 #[test]
 fn no_attempt_without_a_capability_leaves_past_the_list() {
     let mut pod = Hostile::new();
-    let plugin = pod.attach(false);
+    let plugin = pod.attach(&[]);
     let left: Vec<_> = pod.all(&[]).into_iter().filter(|(_, _, out)| *out > 0).collect();
-    for attempt in [("datagram", 0), ("datagram", 1), ("reply", 1)] {
+    for attempt in [("datagram", 0), ("datagram", 1), ("reply", 1), ("translated", 1)] {
         assert!(left.iter().any(|(name, family, _)| (*name, *family) == attempt), "{attempt:?}: {left:?}");
     }
     plugin.del(None).unwrap();
-    pod.attach(true);
+    pod.attach(&LIST);
     for (attempt, family, out) in pod.all(&[]) {
         assert_eq!(out, 0, "{attempt} of family {family} leaves past the list");
     }
+}
+
+#[test]
+fn a_made_reply_of_a_redirected_connection_does_not_leave_past_the_list() {
+    let mut pod = Hostile::new();
+    let redirects = ["53 udp 203.0.113.9", "53 udp 2001:db8:9::9"];
+    let out = |pod: &Hostile| [0, 1].map(|family| pod.attempts("redirected", family, &["net_raw"]));
+    let plugin = pod.attach(&redirects);
+    let left = out(&pod);
+    assert!(left.iter().all(|out| *out > 0), "the control: {left:?}");
+    plugin.del(None).unwrap();
+    pod.attach(&[&LIST[..], &redirects].concat());
+    assert_eq!(out(&pod), [0, 0]);
 }
 
 /// With NET_ADMIN, a pod adds to its own network. It gets past its list only by the acts that the threat model lists.
 #[test]
 fn own_routes_rules_and_chains_do_not_open_the_list() {
     let mut pod = Hostile::new();
-    pod.attach(true);
+    pod.attach(&LIST);
     let [v4, v6] = ELSEWHERE;
     let lines = format!(
         "for table in main 71001 72001; do
@@ -180,15 +196,19 @@ fn own_routes_rules_and_chains_do_not_open_the_list() {
          nft 'table inet own {{
            chain untracked {{ type filter hook output priority -500; ip daddr {v4} notrack; ip6 daddr {v6} notrack; }}
            chain marked {{ type route hook output priority -160; meta mark set 0x10000 accept; }}
-           chain translated {{ type nat hook output priority 100; ip daddr {} dnat ip to {v4}; ip6 daddr {} dnat ip6 to {v6}; }}
+           chain translated {{
+             type nat hook output priority 100;
+             ip daddr {{ {}, {} }} dnat ip to {v4}; ip6 daddr {{ {}, {} }} dnat ip6 to {v6};
+           }}
            chain accepted {{ type filter hook postrouting priority 300; accept; }}
          }}'",
-        GATEWAY[0], GATEWAY[1], OUTSIDE[0], OUTSIDE[1]
+        GATEWAY[0], GATEWAY[1], OUTSIDE[0], OWN[0], OUTSIDE[1], OWN[1]
     );
     pod.scene.pod.inside.sh(&lines).unwrap();
     let out = |pod: &Hostile| {
         let before = pod.counted("past");
-        for host in [ELSEWHERE, OUTSIDE].concat() {
+        // The pod's own address: such a packet has the route to the loopback before it is translated.
+        for host in [ELSEWHERE, OUTSIDE, OWN].concat() {
             let _ = pod.scene.pod.inside.meets(Transport::Tcp, host, PORT).unwrap();
             pod.scene.pod.inside.pings(host).unwrap();
         }

@@ -3,6 +3,10 @@
 //! Replies pass, but only of connections that arrived on the attachment, which its prerouting chain marks. A program can make conntrack take
 //! its own packets for replies: it sends a packet to itself, over the loopback, from the address that it wants to reach. That needs a raw
 //! socket, and in IPv6 nothing (IPV6_FREEBIND).
+//!
+//! The output hook decides first, because only there a packet can be rejected with an error. The postrouting hook decides again, for the
+//! interface by which the packet leaves: between them the kernel translates replies that a program makes, from the attachment's address back to
+//! any address that SNAT or DNAT has replaced, and routes them again.
 
 use std::net::Ipv6Addr;
 
@@ -67,28 +71,35 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     rules.extend(
         redirect::fallbacks(firewall).map(|address| Rule::new("redirect target").to(address).accept()),
     );
-    // connect() holds the socket lock while the kernel makes an ICMP error for it: the error is only recorded then, and reported a
-    // second later, after the first retransmission. A reset is processed as soon as the lock is released.
-    rules.push(Rule::new("not in the allow-list").reset());
-    rules.push(Rule::new("not in the allow-list").reject());
-    let leave = Rule::new("apply the allow-list").oifname(&firewall.interface).jump("allow");
-    ruleset.chains.push(Chain::base("output", Kind::Filter, Hook::Output, FILTER, vec![leave]));
-    // Connections older than the attachment were rerouted to the primary interface (reply_direction), but the output hook still
-    // has the old oifname. In postrouting it is the final one: without a route there, they do not leave by the attachment.
+    // The mark of any attachment, because connections that are older than two attachments have the mark of the first.
+    let stood = |rule: Rule| rule.ct_mark(0, EGRESS_MARK_MASK).ct_mark_any(MARK_MASK);
+    let leaves = |comment: &str| Rule::new(comment).oifname(&firewall.interface);
+    let mut last = Vec::new();
     if !firewall.primary.each().is_empty() {
-        // The mark of any attachment, because connections that are older than two attachments have the mark of the first.
-        let stood = |rule: Rule| rule.ct_mark(0, EGRESS_MARK_MASK).ct_mark_any(MARK_MASK);
+        // Connections older than the attachment were rerouted to the primary interface (reply_direction), but the output hook still
+        // has the old oifname. Without a route there, they do not leave by the attachment.
         rules.insert(0, stood(Rule::new("connection of the primary interface")).accept());
         // In both directions: a program may bind its socket to the attachment, also for replies to the primary interface.
-        let lost =
-            stood(Rule::new("connection of the primary interface").oifname(&firewall.interface)).drop();
-        ruleset.chains.push(Chain::base(
-            "postrouting_filter",
-            Kind::Filter,
-            Hook::Postrouting,
-            FILTER,
-            vec![lost],
-        ));
+        last.push(stood(leaves("connection of the primary interface")).drop());
+        // Redirected ones have both marks.
+        let reply = leaves("reply direction to the primary interface").reply_direction();
+        last.push(reply.ct_mark_any(MARK_MASK).drop());
+        if redirect::any(firewall) {
+            let redirected = leaves("redirected").original_direction().dnat_applied();
+            last.push(redirected.ct_mark(mark, mask).accept());
+        }
     }
+    last.push(leaves("apply the allow-list").jump("allow"));
+    last.push(leaves("not in the allow-list").drop());
+    let output = vec![
+        leaves("apply the allow-list").jump("allow"),
+        // connect() holds the socket lock while the kernel makes an ICMP error for it: the error is only recorded then, and reported a
+        // second later, after the first retransmission. A reset is processed as soon as the lock is released.
+        leaves("not in the allow-list").reset(),
+        leaves("not in the allow-list").reject(),
+    ];
+    let filter = |name, hook, rules| Chain::base(name, Kind::Filter, hook, FILTER, rules);
+    ruleset.chains.push(filter("output", Hook::Output, output));
+    ruleset.chains.push(filter("postrouting_filter", Hook::Postrouting, last));
     ruleset.chains.push(Chain::inner("allow", rules));
 }

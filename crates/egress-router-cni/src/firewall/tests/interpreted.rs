@@ -231,18 +231,27 @@ fn both_families(destinations: Destinations) -> Firewall {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// The final routing decision is before the postrouting chain; a packet may be rerouted after the chain `output`.
+    /// The final routing decision is before the postrouting chain; a packet may be rerouted, and its destination translated, after the chain
+    /// `output` has seen its first interface.
     #[test]
     fn packets_of_local_programs_are_accepted_only_if_allowed(destinations in destinations(), packet in packet()) {
         let may = may_leave(&destinations, &packet);
         let limited = destinations.allowed.is_some() && packet.oifname == "net1";
-        let stood = packet.connection.as_ref().is_some_and(|connection| connection.mark & 0xff00_0000 == 0 && connection.mark & 0x00ff_0000 != 0);
+        let mark = packet.connection.as_ref().map_or(0, |connection| connection.mark);
+        let of_primary = mark & 0x00ff_0000 != 0;
+        let stood = of_primary && mark & 0xff00_0000 == 0;
+        let is_reply = packet.connection.as_ref().is_some_and(|connection| connection.direction == 1);
+        let lost = stood || of_primary && is_reply;
+        let redirected = destinations.redirect() && mark & 0xff00_0000 == 0x0100_0000
+            && packet.connection.as_ref().is_some_and(|connection| connection.status & 0x20 != 0 && connection.direction == 0);
         let ruleset = both_families(destinations).ruleset();
         let accepted = |chain: &str| decide(&ruleset, chain, &packet) != Some(Outcome::Fails);
         // Routed to another interface.
         prop_assert_eq!(accepted("output"), may || stood);
         // By the attachment.
-        prop_assert_eq!(accepted("output") && accepted("postrouting_filter"), may && !(limited && stood));
+        prop_assert_eq!(accepted("output") && accepted("postrouting_filter"), may && !(limited && lost));
+        // By the attachment, after the chain `output` has seen another interface.
+        prop_assert_eq!(accepted("postrouting_filter"), !limited || !lost && (may || redirected));
     }
 
     #[test]
