@@ -308,8 +308,10 @@ impl<'a> Planner<'a> {
         if !self.grace_is_over() {
             return Some(SOON);
         }
-        // Last, when nothing else changes any more: the cluster's own controllers delete most of what could be found.
-        if (gone || settled) && run.spec.discover_by_cluster_name && !self.book.discovered {
+        // Last, when nothing else changes any more: the cluster's own controllers delete most of what could be found. Without a proof
+        // nothing is searched, and what is left is waited for.
+        let is_due = gone || (settled && self.book.proof.any());
+        if is_due && run.spec.discover_by_cluster_name && !self.book.discovered {
             return self.discover();
         }
         match (gone, settled && idle && given_up) {

@@ -62,3 +62,21 @@ fn a_sweep_deletes_the_floating_ips_of_the_load_balancers_that_it_deletes() {
         assert_eq!(listed, if gone { vec![] } else { vec!["lb-web", "fip-web"] });
     }
 }
+
+/// S6: without a proof nothing is searched, and that is no reason to end the wait for the rest.
+#[test]
+fn a_discovery_without_a_proven_login_does_not_end_the_wait_for_what_takes_longer_than_per_object() {
+    let mut env =
+        proven(json!({"discoverByClusterName": true, "timeouts": {"perObject": "5m", "total": "1h"}}));
+    env.course.ccm_stopped = true;
+    // No Node and no ID proves anything, and the Service keeps the finalizer of its stopped controller.
+    env.service("web").load_balancer = None;
+    let cloud = env.cloud.as_mut().unwrap();
+    (cloud.load_balancers, cloud.floating_ips) = Default::default();
+    env.finish();
+    let status = &env.run.status;
+    let took = status.completion_time.unwrap().duration_since(status.start_time.unwrap());
+    assert!(took.as_secs() >= 3600, "released after {took}: {:?}", status.debris);
+    let kinds: Vec<&str> = status.debris.iter().map(|one| one.kind.as_str()).collect();
+    assert_eq!((status.phase, kinds), (Phase::Succeeded, vec!["LoadBalancer", "Cluster"]));
+}
