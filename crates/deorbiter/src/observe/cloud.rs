@@ -40,13 +40,21 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
     let along = octavia || !of(Kind::FloatingIP).is_empty() || !of(Kind::SecurityGroup).is_empty();
     let mut out = seen::Cloud {
         own_server: own_server(cloud, &project, run, cluster).await?,
-        volumes: volumes(cloud, &of(Kind::Volume), &late(run, cluster, Kind::Volume), whole).await?,
-        snapshots: snapshots(cloud, &of(Kind::Snapshot), &late(run, cluster, Kind::Snapshot), whole).await?,
+        volumes: volumes(cloud, &project, &of(Kind::Volume), &late(run, cluster, Kind::Volume), whole)
+            .await?,
+        snapshots: snapshots(
+            cloud,
+            &project,
+            &of(Kind::Snapshot),
+            &late(run, cluster, Kind::Snapshot),
+            whole,
+        )
+        .await?,
         whole,
         ..seen
     };
     if octavia {
-        out.load_balancers = load_balancers(cloud, &balancers, by_name).await?;
+        out.load_balancers = load_balancers(cloud, &project, &balancers, by_name).await?;
     }
     if along || whole {
         out.floating_ips = cloud.floating_ips().await?.into_iter().map(floating_ip).collect();
@@ -136,6 +144,7 @@ fn late(run: &Run, cluster: Option<&Cluster>, kind: Kind) -> HashSet<String> {
 
 async fn volumes(
     cloud: &api::Cloud,
+    project: &str,
     ids: &BTreeSet<String>,
     late: &HashSet<String>,
     whole: bool,
@@ -144,50 +153,53 @@ async fn volumes(
         let asked = |one: &api::Volume| {
             whole || ids.contains(&one.id) || one.name.as_ref().is_some_and(|name| late.contains(name))
         };
-        let all = cloud.volumes_kept(|one| asked(&one).then(|| volume(one))).await?;
+        let all = cloud.volumes_kept(|one| asked(&one).then(|| volume(one, project)).flatten()).await?;
         return Ok(all.into_iter().collect());
     }
     let mut out = BTreeMap::new();
     for id in ids {
-        out.extend(cloud.volume(id).await?.map(volume));
+        out.extend(cloud.volume(id).await?.and_then(|one| volume(one, project)));
     }
     Ok(out)
 }
 
 async fn snapshots(
     cloud: &api::Cloud,
+    project: &str,
     ids: &BTreeSet<String>,
     late: &HashSet<String>,
     whole: bool,
 ) -> Result<BTreeMap<String, seen::CloudSnapshot>, Error> {
     if ids.len() > BY_ID || !late.is_empty() || whole {
         let asked = |one: &api::Snapshot| whole || ids.contains(&one.id) || late.contains(&one.name);
-        let all = cloud.snapshots_kept(|one| asked(&one).then(|| snapshot(one))).await?;
+        let all = cloud.snapshots_kept(|one| asked(&one).then(|| snapshot(one, project)).flatten()).await?;
         return Ok(all.into_iter().collect());
     }
     let mut out = BTreeMap::new();
     for id in ids {
-        out.extend(cloud.snapshot(id).await?.map(snapshot));
+        out.extend(cloud.snapshot(id).await?.and_then(|one| snapshot(one, project)));
     }
     Ok(out)
 }
 
 async fn load_balancers(
     cloud: &api::Cloud,
+    project: &str,
     ids: &BTreeSet<String>,
     all: bool,
 ) -> Result<BTreeMap<String, seen::LoadBalancer>, Error> {
+    let own = |one: api::LoadBalancer| load_balancer(one, project);
     if ids.len() > BY_ID || all {
-        return Ok(cloud.load_balancers().await?.into_iter().map(load_balancer).collect());
+        return Ok(cloud.load_balancers().await?.into_iter().filter_map(own).collect());
     }
     let mut out = BTreeMap::new();
     for id in ids {
         match cloud.load_balancer(id).await {
-            Ok(found) => out.extend(found.map(load_balancer)),
+            Ok(found) => out.extend(found.and_then(own)),
             // A Service can be annotated with a load balancer of another project, which the list does not have. Where the right itself is
             // missing, the list is refused as well.
             Err(error) if error.is_forbidden() => {
-                return Ok(cloud.load_balancers().await?.into_iter().map(load_balancer).collect());
+                return Ok(cloud.load_balancers().await?.into_iter().filter_map(own).collect());
             }
             Err(error) => return Err(error),
         }
@@ -201,17 +213,24 @@ pub fn is_kept(metadata: &BTreeMap<String, String>) -> bool {
     metadata.get(names::JANITOR_KEEP).is_some_and(|value| value == "true")
 }
 
-fn volume(one: api::Volume) -> (String, seen::CloudVolume) {
+/// Whether a resource belongs to the project of the login, as far as the service reports that. An administrator gets those of all
+/// projects by their IDs: they prove nothing about the project, and a list does not have them.
+fn is_of(project: &str, owner: &str) -> bool {
+    owner.is_empty() || owner == project
+}
+
+/// None for one of another project.
+fn volume(one: api::Volume, project: &str) -> Option<(String, seen::CloudVolume)> {
     let volume = seen::CloudVolume {
         name: one.name.unwrap_or_default(),
         status: one.status,
         keep: is_kept(&one.metadata),
         cluster: one.metadata.get(names::CSI_CLUSTER).cloned(),
     };
-    (one.id, volume)
+    is_of(project, &one.project_id).then_some((one.id, volume))
 }
 
-fn snapshot(one: api::Snapshot) -> (String, seen::CloudSnapshot) {
+fn snapshot(one: api::Snapshot, project: &str) -> Option<(String, seen::CloudSnapshot)> {
     let snapshot = seen::CloudSnapshot {
         name: one.name,
         status: one.status,
@@ -219,10 +238,10 @@ fn snapshot(one: api::Snapshot) -> (String, seen::CloudSnapshot) {
         keep: is_kept(&one.metadata),
         cluster: one.metadata.get(names::CSI_CLUSTER).cloned(),
     };
-    (one.id, snapshot)
+    is_of(project, &one.project_id).then_some((one.id, snapshot))
 }
 
-fn load_balancer(one: api::LoadBalancer) -> (String, seen::LoadBalancer) {
+fn load_balancer(one: api::LoadBalancer, project: &str) -> Option<(String, seen::LoadBalancer)> {
     let balancer = seen::LoadBalancer {
         name: one.name,
         description: one.description,
@@ -231,7 +250,7 @@ fn load_balancer(one: api::LoadBalancer) -> (String, seen::LoadBalancer) {
         address: one.vip_address,
         port: one.vip_port_id,
     };
-    (one.id, balancer)
+    is_of(project, &one.project_id).then_some((one.id, balancer))
 }
 
 fn floating_ip(one: api::FloatingIp) -> (String, seen::FloatingIp) {
@@ -245,4 +264,32 @@ fn floating_ip(one: api::FloatingIp) -> (String, seen::FloatingIp) {
 
 fn security_group(one: api::SecurityGroup) -> (String, seen::SecurityGroup) {
     (one.id, seen::SecurityGroup { name: one.name, description: one.description })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn parsed<T: serde::de::DeserializeOwned>(owner: (&str, Value)) -> T {
+        let mut one = json!({"id": "i", "name": "n", "status": "available", "size": 1, "volume_id": "v",
+            "provisioning_status": "ACTIVE"});
+        one[owner.0] = owner.1;
+        serde_json::from_value(one).unwrap()
+    }
+
+    /// S2: it would prove that the login is for the cluster's project, and what is searched there by name is another cluster's.
+    #[test]
+    fn a_resource_of_another_project_that_an_administrator_is_shown_is_none_of_the_login_s_project() {
+        for (owner, is_shown) in [(json!("p"), true), (json!("q"), false), (Value::Null, true)] {
+            let of = |key: &'static str| (key, owner.clone());
+            let found = [
+                volume(parsed(of("os-vol-tenant-attr:tenant_id")), "p").is_some(),
+                snapshot(parsed(of("os-extended-snapshot-attributes:project_id")), "p").is_some(),
+                load_balancer(parsed(of("project_id")), "p").is_some(),
+            ];
+            assert_eq!(found, [is_shown; 3], "{owner}");
+        }
+    }
 }

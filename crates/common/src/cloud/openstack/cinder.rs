@@ -31,6 +31,9 @@ pub struct Volume {
     /// The servers that have it.
     #[serde(default, deserialize_with = "or_empty")]
     pub attachments: Vec<Attachment>,
+    /// The project that it belongs to; empty where a policy hides it.
+    #[serde(rename = "os-vol-tenant-attr:tenant_id", default, deserialize_with = "or_empty")]
+    pub project_id: String,
 }
 
 /// An attachment of a volume to a server or a host.
@@ -59,6 +62,9 @@ pub struct Snapshot {
     /// Metadata that the creator of the snapshot has set.
     #[serde(default, deserialize_with = "or_empty")]
     pub metadata: BTreeMap<String, String>,
+    /// The project that it belongs to; empty where a policy hides it.
+    #[serde(rename = "os-extended-snapshot-attributes:project_id", default, deserialize_with = "or_empty")]
+    pub project_id: String,
 }
 
 impl Cloud {
