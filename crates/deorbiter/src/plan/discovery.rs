@@ -80,7 +80,7 @@ pub fn found(run: &Run, book: &Book, records: &[Arc<Recorded>], cloud: &Cloud) -
     out
 }
 
-/// Why a resource that was found by its name is reported and not deleted, where it is. Once its PersistentVolume or
+/// Why a resource that no object names is reported and not deleted, where it is. Once its PersistentVolume or
 /// VolumeSnapshotContent is gone, a lost volume or snapshot looks like one that the policy Retain kept on purpose.
 #[must_use]
 pub fn reported(run: &Run, record: &Recorded) -> Option<&'static str> {
@@ -89,7 +89,7 @@ pub fn reported(run: &Run, record: &Recorded) -> Option<&'static str> {
         && matches!(record.kind, Kind::Volume | Kind::Snapshot);
     match run.spec.orphan_policy {
         _ if !found => None,
-        OrphanPolicy::Report => Some("it was found by its name, and spec.orphanPolicy is Report"),
+        OrphanPolicy::Report => Some("no object names it, and spec.orphanPolicy is Report"),
         OrphanPolicy::Delete if retained => Some(
             "no object names it, and the policy Retain may have kept it: delete it, or set spec.retainedVolumes to Delete",
         ),

@@ -128,6 +128,28 @@ pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster,
     }
 }
 
+/// Before the first delete: a volume or snapshot whose objects are gone although it was recorded may have been kept on purpose, by the
+/// policy Retain after a dry run. It counts as one that no object names.
+pub fn unname(records: &mut [Arc<Recorded>], cluster: &Cluster, cloud: &Cloud) {
+    let uids: HashSet<&str> = cluster.metas().map(|meta| meta.uid.as_str()).collect();
+    let volumes = cluster.volumes.iter().map(|one| (Kind::Volume, one.id.as_str()));
+    let snapshots = cluster.contents.iter().filter_map(|one| Some((Kind::Snapshot, one.id.as_deref()?)));
+    let held: HashSet<(Kind, &str)> = volumes.chain(snapshots).collect();
+    let is_released = |record: &Recorded| {
+        let Some(id) = record.id.as_deref() else { return false };
+        let status = match record.kind {
+            Kind::Volume => cloud.volumes.get(id).map(|seen| &seen.status),
+            Kind::Snapshot => cloud.snapshots.get(id).map(|seen| &seen.status),
+            Kind::LoadBalancer | Kind::FloatingIP | Kind::SecurityGroup => None,
+        };
+        let is_unnamed = !uids.contains(record.uid.as_str()) && !held.contains(&(record.kind, id));
+        record.kept.is_none() && is_unnamed && status.is_some_and(|status| status != "deleting")
+    };
+    for record in records.iter_mut().filter(|record| record.object.is_some() && is_released(record)) {
+        Arc::make_mut(record).object = None;
+    }
+}
+
 /// Records what OpenStack shows.
 pub fn record_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
     for record in records.iter_mut().filter(|record| !record.seen && cloud.shows(record)) {

@@ -16,7 +16,7 @@ use common::api::deorbit::{Kind, OrphanPolicy, Phase, Provider};
 use super::outlook::{self, Left, is_over};
 use super::presence::Presence;
 use super::reason::Reason;
-use super::{Act, LATER, Planner, SOON, Tally, conditions, deletion, discovery, orphans};
+use super::{Act, LATER, Planner, SOON, Tally, conditions, deletion, discovery, inventory, orphans};
 use crate::observe::snapshot::{Cluster, Run, Unread};
 use crate::record::Book;
 
@@ -245,6 +245,9 @@ impl<'a> Planner<'a> {
         }
         if !self.blocked(cluster) {
             return Some(SOON / 4);
+        }
+        if let (Some(cloud), None) = (self.cloud(), self.book.deleting_since) {
+            inventory::unname(&mut self.records, cluster, cloud);
         }
         self.book.deleting_since = Some(self.now);
         self.go(Phase::Deleting)

@@ -123,6 +123,29 @@ fn what_openstack_keeps_stays_kept_during_an_outage_of_it() {
     assert_eq!((env.run.status.phase, env.deletes()), (Phase::Succeeded, 0));
 }
 
+/// S3: to keep a volume of the plan, a user sets the policy Retain and deletes the objects.
+#[test]
+fn a_volume_that_a_user_has_released_since_the_dry_run_is_only_reported() {
+    for (retained, left) in [("Keep", 1), ("Delete", 0)] {
+        let mut env = proven(json!({"dryRun": true, "orphanPolicy": "Delete", "retainedVolumes": retained}));
+        env.claim("data");
+        env.claim("other");
+        env.finish();
+        assert_eq!(env.run.status.phase, Phase::Planned);
+        env.cluster.claims.retain(|one| one.meta.name != "data");
+        env.cluster.volumes.retain(|one| one.id != "vol-data");
+        if retained == "Keep" {
+            env.untouchable.push("vol-data".into());
+        }
+        env.run.spec.dry_run = false;
+        env.run.generation = Some(2);
+        env.finish();
+        let status = &env.run.status;
+        assert_eq!((status.phase, status.debris.len()), (Phase::Succeeded, left), "{:?}", status.debris);
+        assert!(status.debris.iter().all(|one| one.reason.contains("Retain")), "{:?}", status.debris);
+    }
+}
+
 /// A volume can get the metadata that keeps it at any time.
 #[test]
 fn nothing_is_deleted_in_the_cluster_while_openstack_cannot_be_read() {
