@@ -50,6 +50,10 @@ impl Planner<'_> {
         if let Some(why) = &routes.unread {
             self.find(unknown(asked, why));
         }
+        // The router could not be read at the inventory, or Nodes were added since.
+        if let (Some(cluster), false) = (self.readable(), self.book.over) {
+            add(&mut self.book.routes, &routes.all, cluster);
+        }
         let (mut checking, mut recreated) = (false, false);
         let responds = self.snapshot.cluster.is_ok() && !self.book.over;
         let nodes = unneeded(run, &mut self.book.routes);

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::env::*;
 use crate::names;
-use crate::observe::snapshot::{CloudVolume, DoubtfulRoute, Ingress, LoadBalancer, Pod};
+use crate::observe::snapshot::{CloudVolume, DoubtfulRoute, Ingress, LoadBalancer, Pod, Routes};
 
 fn ago(env: &TestEnv, minutes: i64) -> Option<jiff::Timestamp> {
     Some(env.now - SignedDuration::from_mins(minutes))
@@ -228,6 +228,25 @@ fn routes_to_recorded_nodes_are_removed_whether_the_nodes_live_or_are_gone() {
         assert_eq!(all, [route(3, 9)], "{target} {policy}: {:?}", env.acts);
         let routes = env.run.status.debris.iter().filter(|one| one.kind.starts_with("Route")).count();
         assert_eq!(routes, 0, "{target} {policy}: {}", reasons(&env));
+    }
+}
+
+/// S10
+#[test]
+fn routes_to_nodes_that_the_inventory_does_not_have_are_removed_too() {
+    for inventory in [Err("503".to_owned()), Ok(Routes { all: vec![route(1, 5)], ..Routes::default() })] {
+        let mut env = with_routes(json!({}));
+        env.node("n1", "10.0.0.5", true);
+        env.cloud.as_mut().unwrap().routes = Some(inventory);
+        env.claim("data");
+        env.until(Phase::Deleting);
+        // The router can be read again, and the autoscaler has added a Node.
+        env.node("n2", "10.0.0.6", true);
+        let routes = Routes { all: vec![route(1, 5), route(2, 6), route(3, 9)], ..Routes::default() };
+        env.cloud.as_mut().unwrap().routes = Some(Ok(routes));
+        env.finish();
+        assert_eq!(env.routes().all.clone(), [route(3, 9)], "{:?}", env.acts);
+        assert_eq!((env.run.status.phase, env.run.status.debris_count), (Phase::Succeeded, 0));
     }
 }
 
