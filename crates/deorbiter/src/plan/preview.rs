@@ -43,7 +43,8 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
                     out.problem((*about).clone(), Reason::Kept { why });
                 }
             }
-            if let Some(act) = routes::removal(asked, routes, routes::unneeded(run, &mut book.routes)) {
+            let nodes = routes::unneeded(run, book.proof.any(), &mut book.routes);
+            if let Some(act) = routes::removal(asked, routes, nodes) {
                 out.step(Action { run: Arc::clone(&about), act }, Reason::Requested);
             }
             for DoubtfulRoute { route, why } in &routes.doubtful {

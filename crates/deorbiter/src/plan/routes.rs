@@ -9,6 +9,7 @@ use common::routes::Route;
 
 use super::ending::entry;
 use super::outlook::is_over;
+use super::presence::NOT_PROVEN;
 use super::reason::Reason;
 use super::{Act, LATER, Planner, SOON};
 use crate::observe::snapshot::{self, Cluster, DoubtfulRoute, Run, key};
@@ -56,7 +57,8 @@ impl Planner<'_> {
         }
         let (mut checking, mut recreated) = (false, false);
         let responds = self.snapshot.cluster.is_ok() && !self.book.over;
-        let nodes = unneeded(run, &mut self.book.routes);
+        let is_proven = self.book.proof.any();
+        let nodes = unneeded(run, is_proven, &mut self.book.routes);
         for one in &mut *nodes {
             match (routes.all.contains(&one.route()), one.removed) {
                 (true, None) => {}
@@ -97,6 +99,9 @@ impl Planner<'_> {
         let recorded: Vec<Debris> = (self.book.routes.iter().filter(is_left))
             .map(|one| match one.removed {
                 Some(_) => entry("Route", one.route().to_string(), RECREATED.to_owned()),
+                None if !self.book.proof.any() => {
+                    entry("Route", one.route().to_string(), NOT_PROVEN.to_owned())
+                }
                 None => entry("Route", one.route().to_string(), why.clone()),
             })
             .collect();
@@ -118,9 +123,10 @@ pub fn unknown(asked: &Routes, why: &str) -> Reason {
     Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.to_owned() }
 }
 
-/// The recorded routes that the run removes. A cluster that survives needs all routes to its Nodes.
-pub fn unneeded<'a>(run: &Run, recorded: &'a mut [NodeRoute]) -> &'a mut [NodeRoute] {
-    if run.spec.cluster_survives { &mut [] } else { recorded }
+/// The recorded routes that the run removes. A cluster that survives needs all routes to its Nodes, and without a proof of the login a
+/// Node of another cluster may have the same address.
+pub fn unneeded<'a>(run: &Run, is_proven: bool, recorded: &'a mut [NodeRoute]) -> &'a mut [NodeRoute] {
+    if run.spec.cluster_survives || !is_proven { &mut [] } else { recorded }
 }
 
 /// The step that removes the routes to these Nodes and the stale ones. None: there are none. A route that was removed and recreated is

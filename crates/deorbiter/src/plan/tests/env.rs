@@ -475,6 +475,7 @@ impl TestEnv {
                 self.credential_gone = true;
             }
             Act::RemoveRoutes { recorded, stale, .. } => {
+                assert!(recorded.is_empty() || self.run.book.proof.any(), "the login is not proven: {act:?}");
                 let Some(Ok(routes)) = &mut self.cloud.as_mut().unwrap().routes else { panic!("{act:?}") };
                 routes.all.retain(|one| !recorded.contains(one) && !stale.contains(one));
                 routes.stale.retain(|one| !recorded.contains(one) && !stale.contains(one));

@@ -250,6 +250,21 @@ fn routes_to_nodes_that_the_inventory_does_not_have_are_removed_too() {
     }
 }
 
+/// S2: the router may be that of another cluster, whose Nodes and pods have the same addresses.
+#[test]
+fn routes_to_nodes_are_listed_and_not_removed_with_a_login_that_nothing_proves() {
+    let mut env = with_routes(json!({}));
+    env.node("n1", "10.0.0.5", false);
+    // The Node is no server of OpenStack, so it neither proves the login nor shows that it is a wrong one.
+    env.cluster.nodes.as_mut().unwrap()[0].server = None;
+    env.routes().all = vec![route(1, 5)];
+    env.finish();
+    assert_eq!(env.routes().all.clone(), [route(1, 5)], "{:?}", env.acts);
+    let status = &env.run.status;
+    assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, 1), "{}", reasons(&env));
+    assert!(reasons(&env).starts_with("Route OpenStack has shown nothing"), "{}", reasons(&env));
+}
+
 #[test]
 fn a_route_that_a_live_cloud_controller_manager_puts_back_is_reported_as_recreated() {
     let mut env = with_routes(json!({}));
