@@ -107,7 +107,9 @@ impl Call {
             return Err(invalid(format!("CNI_CONTAINERID is {:?}: {NAME}", call.container_id)));
         }
         call.ifname = needed(&get, "CNI_IFNAME", command)?;
-        if let Some(wrong) = interface_name(&call.ifname) {
+        // ADD refuses more names than the specification. The runtime also calls DEL after it, and retries a refused DEL for ever.
+        let wrong = if command == Command::Del { specified_name } else { interface_name };
+        if let Some(wrong) = wrong(&call.ifname) {
             return Err(invalid(format!("CNI_IFNAME is {:?}: {wrong}", call.ifname)));
         }
         // A path, and so of any bytes.
@@ -141,10 +143,19 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// The rule that an interface's name violates, of the kernel's rules (dev_valid_name in net/core/dev.c) and IFNAMSIZ.
 /// None if it is valid.
 pub(crate) fn interface_name(name: &str) -> Option<&'static str> {
+    specified_name(name).or_else(|| any_name(name))
+}
+
+/// The rule of the specification that it violates, of those for `CNI_IFNAME`.
+fn specified_name(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > 15 {
         return Some("an interface's name has 1 to 15 bytes");
     }
-    any_name(name)
+    if name == "." || name == ".." {
+        return Some("\".\" and \"..\" are not valid interface names");
+    }
+    let refused = |letter: char| matches!(letter, '/' | ':') || letter.is_whitespace();
+    name.contains(refused).then_some(LETTERS)
 }
 
 /// The same of a name by which an interface may also be known (ip-link(8), altname), by ALTIFNAMSIZ.
@@ -166,8 +177,11 @@ fn any_name(name: &str) -> Option<&'static str> {
     // '%': the kernel counts such names through (dev_alloc_name), and the interface would have another one.
     name.chars()
         .any(|letter| matches!(letter, '/' | ':' | '%') || letter.is_whitespace() || letter.is_control())
-        .then_some("an interface's name has no '/', no ':', no '%', no space and no control character")
+        .then_some(LETTERS)
 }
+
+/// For both: a user corrects the name once.
+const LETTERS: &str = "an interface's name has no '/', no ':', no '%', no space and no control character";
 
 fn invalid(message: String) -> Error {
     Error::new(Code::InvalidEnvironment, message)
@@ -308,6 +322,22 @@ mod tests {
             ADD.map(|(key, value)| if key == "CNI_COMMAND" { (key, "DEL") } else { (key, value) });
         let with = [&variables[..], &[("CNI_ARGS", "K8S_POD_NAME")]].concat();
         assert_eq!(call(&with).unwrap().unwrap().args, super::Args::default());
+    }
+
+    /// A pod's annotation may have such a name (`egress@all`). Otherwise the pod could never be deleted.
+    #[test]
+    fn del_accepts_interface_names_that_only_add_refuses() {
+        for (name, specified) in
+            [("all", true), ("default", true), ("net%d", true), ("a/b", false), ("..", false)]
+        {
+            let variables = ADD.map(|(key, value)| match key {
+                "CNI_COMMAND" => (key, "DEL"),
+                "CNI_IFNAME" => (key, name),
+                key => (key, value),
+            });
+            assert!(add_with("CNI_IFNAME", name).is_err(), "{name}");
+            assert_eq!(call(&variables).is_ok(), specified, "{name}");
+        }
     }
 
     #[test]
