@@ -306,10 +306,15 @@ fn unfinished(path: &Path) -> PathBuf {
 }
 
 fn remove_file(path: &Path) -> std::io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    let missing = |error: &std::io::Error| match error.kind() {
+        ErrorKind::NotFound => true,
+        // The kernel refuses this also if there is no such file.
+        ErrorKind::ReadOnlyFilesystem => {
+            fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        }
+        _ => false,
+    };
+    fs::remove_file(path).or_else(|error| if missing(&error) { Ok(()) } else { Err(error) })
 }
 
 fn failed(intent: &str, path: &Path, error: &std::io::Error) -> Error {

@@ -17,6 +17,22 @@ fn an_add_that_cannot_write_its_journal_changes_nothing() {
     }
 }
 
+/// A file system that the kernel has remounted after an error. The pod whose ADD failed must not stay for ever.
+#[test]
+fn del_without_a_journal_succeeds_in_a_read_only_folder() {
+    let scene = Scene::new();
+    let plugin = plugin(&scene);
+    let result = plugin.add().unwrap();
+    plugin.del(Some(&result)).unwrap();
+    let folder = "/run/egress-router";
+    let read_only = format!("mount --bind {folder} {folder}; mount -o remount,bind,ro {folder}");
+    scene.env.node.sh(&read_only).unwrap();
+    let refusal = plugin.refused().unwrap();
+    assert_eq!(refusal.error_code(), Some(5), "{refusal:#?}");
+    plugin.del(None).unwrap();
+    scene.restored();
+}
+
 #[test]
 fn without_its_journal_only_the_interface_with_a_table_of_its_name_is_deleted() {
     // Lost, and unreadable.
