@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use crate::apply::{self, Failure, Linux};
 use crate::aws;
 use crate::cni::{Code, Error};
-use crate::config::interface::{InterfaceType, IpvlanMode, Kind, mac_text};
+use crate::config::interface::{InterfaceType, IpvlanMode, Kind, MacvlanMode, mac_text};
 use crate::config::ip::Ip;
 use crate::names;
 use crate::observe::Pod;
@@ -238,16 +238,17 @@ impl<'a> AddCall<'a> {
         Ok((desired, plan))
     }
 
-    /// An ipvlan always has its master's hardware address.
+    /// An ipvlan always has its master's hardware address, and so has a macvlan of mode passthru, for which the kernel ignores the requested one
+    /// (macvlan_common_newlink).
     fn mac(&self) -> Result<Option<[u8; 6]>, Error> {
         if self.context.network.by_arguments.mac && self.interface != self.context.call.ifname {
             return Ok(None);
         }
         match (self.kind, self.context.network.mac) {
-            (Kind::Ipvlan(_), Some(mac)) => Err(Error::new(
+            (Kind::Ipvlan(_) | Kind::Macvlan(MacvlanMode::Passthru), Some(mac)) => Err(Error::new(
                 Code::InvalidConfig,
                 format!(
-                    "the pod requests the MAC address {}: an ipvlan uses its master's MAC address, only a macvlan has its own",
+                    "the pod requests the MAC address {}: an ipvlan and a macvlan of mode passthru use their master's MAC address",
                     mac_text(mac)
                 ),
             )),
