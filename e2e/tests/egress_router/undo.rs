@@ -184,10 +184,12 @@ fn hot_unplug_restores_the_pod() {
         plugin.add().unwrap();
         plugin.del(None).unwrap();
         scene.restored();
-        plugin.add().unwrap();
-        scene.pod.inside.sh("ip link del net1").unwrap();
-        plugin.del(None).unwrap();
-        scene.restored();
+        for change in ["del net1", "set net1 down name renamed"] {
+            plugin.add().unwrap();
+            scene.pod.inside.sh(&format!("ip link {change}")).unwrap();
+            plugin.del(None).unwrap();
+            scene.restored();
+        }
     }
 }
 

@@ -62,6 +62,7 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
         slot,
         order: others.values().map(|record| record.order).max().unwrap_or(0).saturating_add(1),
         primary: primaries.iter().map(|(family, primary)| (*family, recorded_primary(primary))).collect(),
+        link: None,
         families: desired.families().collect(),
         defaults: swaps.iter().flat_map(|swap| swap.saved.iter().cloned()).collect(),
         routes: routing::recorded(pod, &kept, others),

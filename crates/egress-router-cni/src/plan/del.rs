@@ -17,7 +17,9 @@ use super::{Family, Step, routing, sysctl};
 pub fn del(pod: &Pod, interface: &str, undo: &Undo) -> Vec<Step> {
     let mut others = pod.attachments.clone();
     others.remove(interface);
-    let link = pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link));
+    // By its index first, because a program in the pod may have renamed it, and given the name to another link.
+    let recorded = pod.links.iter().find(|link| undo.link == Some(link.index)).filter(|link| ours(link));
+    let link = recorded.or_else(|| named(pod, interface));
     let mut steps = Vec::new();
     for family in &undo.families {
         steps.extend(routing::defaults(pod, link, *family, undo, &others));
@@ -39,8 +41,7 @@ pub fn unrecorded(pod: &Pod, interface: &str) -> Vec<Step> {
     if !pod.tables.contains(interface) && !pod.frame_filters.contains(interface) {
         return Vec::new();
     }
-    let link = pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link));
-    let mut steps = link.map(remove_link).unwrap_or_default();
+    let mut steps = named(pod, interface).map(remove_link).unwrap_or_default();
     steps.push(delete_firewall(pod, interface));
     steps
 }
@@ -70,6 +71,11 @@ fn remove_link(link: &Link) -> Vec<Step> {
 /// The step that deletes the tables of an attachment.
 fn delete_firewall(pod: &Pod, interface: &str) -> Step {
     Step::DeleteFirewall { interface: interface.to_owned(), frames: pod.frame_filters.contains(interface) }
+}
+
+/// The link of this name, if it may be the plugin's.
+fn named<'a>(pod: &'a Pod, interface: &str) -> Option<&'a Link> {
+    pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link))
 }
 
 /// Whether the plugin creates links of this kind.

@@ -707,6 +707,23 @@ fn a_link_that_was_deleted_by_others_leaves_nothing() {
 }
 
 #[test]
+fn a_renamed_link_is_deleted_and_one_that_got_its_name_stays() {
+    let mut simulated = pod();
+    simulated.add(&desired(1, BOTH));
+    let made = simulated.pod.links.iter_mut().find(|link| link.name == "net1").unwrap();
+    made.name = "renamed".into();
+    let index = made.index;
+    simulated.pod.links.push(link(99, "net1", "macvlan"));
+    let undo = simulated.pod.attachments.get_mut("net1").unwrap();
+    undo.link = Some(index);
+    simulated.del("net1");
+    let names: Vec<&str> = simulated.pod.links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["lo", "eth0", "net1"]);
+    assert_eq!(holder(&simulated, Family::V4).as_deref(), Some("eth0"));
+    assert_eq!(holder(&simulated, Family::V6).as_deref(), Some("eth0"));
+}
+
+#[test]
 fn a_foreign_link_of_the_same_name_stays() {
     let mut simulated = pod();
     simulated.add(&desired(1, BOTH));

@@ -19,6 +19,9 @@ pub struct Undo {
     pub order: u32,
     /// The primary interface, for each family that has one.
     pub primary: BTreeMap<Family, Primary>,
+    /// Index of the link in the pod, which may be renamed there. None until ADD has completed.
+    #[serde(default)]
+    pub link: Option<u32>,
     /// Families with addresses.
     pub families: Vec<Family>,
     /// Previous default routes, which DEL of the last attachment restores.
@@ -122,6 +125,7 @@ mod tests {
                 slot: 7,
                 order: 2,
                 primary: [(Family::V6, Primary { interface: "eth0".into(), default: true })].into(),
+                link: Some(3),
                 families: Family::ALL.to_vec(),
                 defaults,
                 routes,

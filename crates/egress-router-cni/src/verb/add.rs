@@ -334,6 +334,7 @@ fn complete(
         || Error::new(Code::Kernel, format!("another program has deleted {} meanwhile", desired.interface));
     let link = kernel.link().cloned().ok_or_else(deleted)?;
     let firewall = kernel.fingerprint(&desired.interface)?.ok_or_else(deleted)?;
+    journal.undo.link = Some(link.index);
     journal.made = Some(Made::new(desired, &link, firewall));
     folder.write(&journal)?;
     Ok(link)
