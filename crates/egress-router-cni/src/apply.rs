@@ -118,8 +118,8 @@ pub fn run_all(steps: &[Step], kernel: &mut impl Kernel, log: &Log) -> Result<()
 fn rolled_back(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
     let mut left = Vec::new();
     for step in done.into_iter().rev() {
-        // The table is the allow-list of a link that could not be deleted.
-        let needed = matches!(step, Step::Firewall(_)) && !left.is_empty();
+        // The tables are the allow-list of a link that could not be set down or deleted.
+        let needed = matches!(step, Step::Firewall(_) | Step::FrameFilter(_)) && !left.is_empty();
         if !needed {
             left.extend(kernel.rollback(step).err());
         }

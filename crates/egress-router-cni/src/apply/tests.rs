@@ -324,6 +324,36 @@ fn a_link_that_cannot_be_deleted_is_down_and_keeps_its_table() {
     });
 }
 
+/// Rolls back neither a new link nor that it is up.
+struct KeepsNewLink<'a>(Linux<'a>);
+
+impl Kernel for KeepsNewLink<'_> {
+    fn apply(&mut self, step: &Step) -> Result<(), Error> {
+        self.0.apply(step)
+    }
+
+    fn rollback(&mut self, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::CreateLink(_) | Step::SetUp => Err(Error::new(Code::Kernel, "busy")),
+            step => self.0.rollback(step),
+        }
+    }
+}
+
+#[test]
+fn a_new_link_that_cannot_be_deleted_keeps_both_tables() {
+    isolated(|| {
+        let mut place = Place::new();
+        let add = plan_of(&mut place, 1, &["192.168.50.9/24", "fd50::9/64"]);
+        let (sockets, host, namespace) = place.parts();
+        let mut kernel = KeepsNewLink(Linux::new(sockets).making_links(host, namespace));
+        run(&add, &mut kernel).unwrap_or_else(|failure| panic!("{failure:?}"));
+        assert_eq!(rollback(&add, &mut kernel).unwrap_err().message, "busy");
+        assert_eq!(link_and_table(&mut place), (Some(true), true));
+        assert!(place.observed().frame_filters.contains("net1"));
+    });
+}
+
 #[test]
 fn existing_routes_and_rules_are_restored_in_order() {
     isolated(|| {
