@@ -3,15 +3,13 @@
 use common::netlink;
 use serde::Serialize;
 
-/// The specification's error codes ("Error" section), and the plugin's own from 100 on.
+/// The specification's error codes ("Error" section) that the plugin uses, and its own from 100 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// 1: an unsupported version, or an operation that the configuration's version does not have.
     IncompatibleVersion,
     /// 2: a field that is not supported; key and value are in the message.
     UnsupportedField,
-    /// 3: the container is unknown.
-    UnknownContainer,
     /// 4: a variable of the environment is missing or wrong.
     InvalidEnvironment,
     /// 5: reading or writing failed.
@@ -26,8 +24,6 @@ pub enum Code {
     TryAgain,
     /// 50: STATUS: ADD cannot be served.
     NotAvailable,
-    /// 51: STATUS: ADD cannot be served, and existing pods may have limited connectivity.
-    NotAvailableLimited,
     /// 100: the kernel refused a step.
     Kernel,
     /// 101: CHECK: the state differs from what ADD configured.
@@ -45,7 +41,6 @@ impl Code {
         match self {
             Self::IncompatibleVersion => 1,
             Self::UnsupportedField => 2,
-            Self::UnknownContainer => 3,
             Self::InvalidEnvironment => 4,
             Self::Io => 5,
             Self::Decode => 6,
@@ -53,7 +48,6 @@ impl Code {
             Self::InvalidNamespace => 8,
             Self::TryAgain => 11,
             Self::NotAvailable => 50,
-            Self::NotAvailableLimited => 51,
             Self::Kernel => 100,
             Self::CheckFailed => 101,
             Self::Aws => 102,
