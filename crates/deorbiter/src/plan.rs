@@ -153,7 +153,10 @@ impl<'a> Planner<'a> {
             // Without records only the status is known, and the limits count from there.
             book: match &run.lost {
                 None => run.book.clone(),
-                Some(_) => Book { taken: true, clock: run.status.start_time, ..Book::default() },
+                Some(_) => {
+                    let since = run.status.start_time;
+                    Book { taken: true, clock: since, phase_since: since, ..Book::default() }
+                }
             },
             records: run.records.clone(),
             tally: Tally::default(),

@@ -37,7 +37,8 @@ impl Planner<'_> {
     /// Removes the routes. None: nothing more can be done, or is to be waited for.
     pub(super) fn routes(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
-        let asked = run.spec.resources.routes.as_ref()?;
+        // Without its records a run deletes nothing.
+        let asked = run.spec.resources.routes.as_ref().filter(|_| run.lost.is_none())?;
         let limit = if self.book.over { ENDING } else { run.spec.timeouts.per_object.duration() };
         let is_late = self.in_phase_for(limit);
         let routes = match self.cloud().and_then(|cloud| cloud.routes.as_ref()) {

@@ -181,6 +181,34 @@ fn lost_records_delete_nothing_and_the_total_limit_applies_to_them() {
     }
 }
 
+/// S9: where the end has something to do that fails, too.
+#[test]
+fn lost_records_remove_no_routes_and_the_total_limit_applies_whatever_fails_at_the_end() {
+    use common::routes::Route;
+
+    use crate::observe::snapshot::Routes;
+    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
+    let stale = vec![Route::new("10.244.1.0/24", "10.0.0.9")];
+    let observed = Routes { all: stale.clone(), stale: stale.clone(), ..Routes::default() };
+    for observed in [Err("there is no router r-1".to_owned()), Ok(observed)] {
+        let mut env =
+            proven(json!({"clusterSurvives": true, "resources": routes, "timeouts": {"total": "1h"}}));
+        env.course.csi_stopped = true;
+        env.claim("data");
+        env.until(Phase::Deleting);
+        (env.run.book, env.run.records) = Default::default();
+        env.run.lost = Some("ConfigMap ns/deorbit-0".into());
+        env.course.clings = usize::MAX;
+        env.cloud.as_mut().unwrap().routes = Some(observed.clone());
+        env.finish_blind();
+        assert_eq!(
+            (env.run.status.phase, env.run.status.debris[0].kind.as_str()),
+            (Phase::Succeeded, "Records")
+        );
+        assert_eq!(env.cloud.unwrap().routes, Some(observed), "{:?}", env.acts);
+    }
+}
+
 #[test]
 fn a_discovery_reports_volumes_and_snapshots_that_the_policy_retain_may_have_kept() {
     use crate::observe::snapshot::{CloudSnapshot, CloudVolume};
