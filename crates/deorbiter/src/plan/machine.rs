@@ -163,7 +163,11 @@ impl<'a> Planner<'a> {
             self.book.paused = run.status.phase > Phase::Pending;
             return Some(LATER);
         }
-        self.resumed();
+        match run.spec.dry_run {
+            // No limit counts for it: all of them start when it is switched off.
+            true => self.book.paused = run.status.phase > Phase::Pending,
+            false => self.resumed(),
+        }
         None
     }
 

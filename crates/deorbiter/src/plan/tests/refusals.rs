@@ -157,6 +157,25 @@ fn a_dry_run_is_never_complete_and_can_be_switched_off() {
     }
 }
 
+#[test]
+fn an_outage_during_a_dry_run_does_not_end_the_run_when_the_dry_run_is_switched_off() {
+    for target in [true, false] {
+        let mut env = proven(json!({"dryRun": true, "timeouts": {"total": "1h"}}));
+        env.claim("data");
+        env.until(Phase::Inventory);
+        *if target { &mut env.course.outage } else { &mut env.course.cloud_outage } =
+            env.reconcile..usize::MAX;
+        two_days(&mut env);
+        assert_eq!(env.run.status.phase, Phase::Inventory);
+        env.run.spec.dry_run = false;
+        env.run.generation = Some(2);
+        let begun = env.now;
+        env.finish_blind();
+        let limit = if target { 600 } else { 3600 };
+        assert!(env.now.duration_since(begun).as_secs() >= limit, "target {target}");
+    }
+}
+
 /// S9
 #[test]
 fn lost_records_delete_nothing_and_the_total_limit_applies_to_them() {
