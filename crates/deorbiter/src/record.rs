@@ -37,6 +37,9 @@ pub struct Book {
     /// Since when the target's API server has not responded at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<Timestamp>,
+    /// Since when the block of new objects cannot be created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_refused_since: Option<Timestamp>,
     /// The whole project is listed, to find resources by the cluster's name.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub discovering: bool,

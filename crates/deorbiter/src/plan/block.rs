@@ -46,14 +46,18 @@ impl Planner<'_> {
     /// Creates it. True: it is in place, or it has been refused for so long that the run goes on without it. Objects that are created
     /// then are recorded and deleted too.
     pub(super) fn blocked(&mut self, cluster: &Cluster) -> bool {
-        let Some((form, false)) = self.desired(cluster) else { return true };
+        let Some((form, false)) = self.desired(cluster) else {
+            self.book.block_refused_since = None;
+            return true;
+        };
         let forbidden = "the target's admission objects may not be read".to_owned();
         let forbidden = cluster.block.forbidden.then_some(forbidden);
         let refused = || self.snapshot.failures.get(&key("Block", "create")).cloned();
         if let Some(why) = forbidden.or_else(refused) {
             self.find(Reason::BlockFailed { why });
             let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
-            if self.in_phase_for(limit) {
+            // The phase may have lasted long for another reason.
+            if is_over(*self.book.block_refused_since.get_or_insert(self.now), limit, self.now) {
                 return true;
             }
         }

@@ -83,7 +83,7 @@ impl Planner<'_> {
         let run = &self.snapshot.run;
         if is_retried(run) {
             self.book.clock = Some(self.now);
-            self.book.unreachable_since = None;
+            (self.book.unreachable_since, self.book.block_refused_since) = (None, None);
             (self.book.over, self.book.discovered) = (false, false);
             self.status.completion_time = None;
             self.status.debris.clear();

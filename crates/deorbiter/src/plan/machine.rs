@@ -174,8 +174,9 @@ impl<'a> Planner<'a> {
     /// After a wait for you, all limits restart.
     pub(super) fn resumed(&mut self) {
         if std::mem::take(&mut self.book.paused) {
-            let Book { clock, phase_since, deleting_since, unreachable_since, .. } = &mut self.book;
-            for time in [clock, phase_since, deleting_since, unreachable_since] {
+            let Book { clock, phase_since, deleting_since, unreachable_since, block_refused_since, .. } =
+                &mut self.book;
+            for time in [clock, phase_since, deleting_since, unreachable_since, block_refused_since] {
                 *time = time.map(|_| self.now);
             }
         }

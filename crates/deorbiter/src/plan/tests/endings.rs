@@ -273,6 +273,25 @@ fn without_the_right_to_read_a_block_none_is_created_and_the_run_goes_on() {
 }
 
 #[test]
+fn a_block_that_is_refused_once_after_a_long_inventory_is_tried_again() {
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.until(Phase::Inventory);
+    // OpenStack does not respond for longer than the limit of the block; then its first try fails.
+    env.course.cloud_outage = env.reconcile..env.reconcile + 100;
+    for _ in 0..100 {
+        env.step();
+    }
+    env.failures.insert("Block/create".into(), "500".into());
+    env.step();
+    assert_eq!(env.run.status.phase, Phase::Inventory);
+    env.failures.clear();
+    env.finish();
+    assert_eq!((env.run.status.phase, env.cluster.block.any()), (Phase::Succeeded, true), "{:?}", env.acts);
+    assert_eq!(env.run.book.block_refused_since, None);
+}
+
+#[test]
 fn a_claim_that_is_created_just_before_the_block_is_waited_for() {
     for phase in [Phase::Verifying, Phase::Finishing] {
         let mut env = proven(json!({"creationBlock": "None"}));
