@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use common::api::deorbit::{DeorbitSpec, Provider};
+use common::api::deorbit::{ApplicationCredential, DeorbitSpec, Provider};
 use common::cloud::openstack::{self, Cloud, Credentials};
 use common::command::{self, Output, Work};
 use common::runtime::{ConfigError, Runtime};
@@ -73,8 +73,36 @@ async fn show(
     spec: DeorbitSpec,
     output: Output,
 ) -> anyhow::Result<String> {
-    let run = Run {
-        namespace: runtime.namespace.clone(),
+    let run = preview_of(runtime.namespace.clone(), spec);
+    let cluster = match run.spec.cluster_gone {
+        Some(_) => Cluster::gone(),
+        None => target::read(&runtime.client, settings, run.spec.provider, &run.uid, false).await?,
+    };
+    let seen = match &own.cloud {
+        None => None,
+        Some(name) => {
+            let credentials =
+                Credentials::find(Some(name)).map_err(|error| ConfigError(error.to_string()))?;
+            let metrics = openstack::Metrics::register(runtime.metrics.registry())?;
+            let project = Cloud::new(&credentials, &runtime.program.user_agent(), &metrics)?;
+            let mut seen = cloud::read(&project, &with_this_login(&run), Some(&cluster)).await?;
+            if let Some(asked) = &run.spec.resources.routes {
+                seen.routes = Some(routes::read(&project, asked, Some(&cluster)).await);
+            }
+            // The run logs in with its Secret.
+            seen.credential = None;
+            Some(Ok(seen))
+        }
+    };
+    let snapshot = Snapshot { run, cluster: Ok(cluster), cloud: seen, failures: Default::default() };
+    let plan = preview::preview(settings, &snapshot, Timestamp::now());
+    Ok(output.plan(&plan))
+}
+
+/// A run with this spec that has not begun.
+fn preview_of(namespace: String, spec: DeorbitSpec) -> Run {
+    Run {
+        namespace,
         name: "dry-run".to_owned(),
         uid: "dry-run".to_owned(),
         generation: None,
@@ -90,28 +118,30 @@ async fn show(
         status: Default::default(),
         records: Vec::new(),
         lost: None,
-    };
-    let cluster = match run.spec.cluster_gone {
-        Some(_) => Cluster::gone(),
-        None => target::read(&runtime.client, settings, run.spec.provider, &run.uid, false).await?,
-    };
-    let seen = match &own.cloud {
-        None => None,
-        Some(name) => {
-            let credentials =
-                Credentials::find(Some(name)).map_err(|error| ConfigError(error.to_string()))?;
-            let metrics = openstack::Metrics::register(runtime.metrics.registry())?;
-            let project = Cloud::new(&credentials, &runtime.program.user_agent(), &metrics)?;
-            let mut seen = cloud::read(&project, &run, Some(&cluster)).await?;
-            if let Some(asked) = &run.spec.resources.routes {
-                seen.routes = Some(routes::read(&project, asked, Some(&cluster)).await);
-            }
-            // The run logs in with its Secret.
-            seen.credential = None;
-            Some(Ok(seen))
-        }
-    };
-    let snapshot = Snapshot { run, cluster: Ok(cluster), cloud: seen, failures: Default::default() };
-    let plan = preview::preview(settings, &snapshot, Timestamp::now());
-    Ok(output.plan(&plan))
+    }
+}
+
+/// The run for the login of the command line. It deletes no application credential, so that nothing depends on the kind of this login.
+fn with_this_login(run: &Run) -> Run {
+    let mut run = run.clone();
+    if let Some(openstack) = &mut run.spec.openstack {
+        openstack.application_credential = ApplicationCredential::Keep;
+    }
+    run
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without one, nothing of the project would be read, and the preview would report another project.
+    #[test]
+    fn a_preview_of_a_run_that_deletes_its_application_credential_needs_none() {
+        let openstack = json!({"identityRef": {"name": "c"}, "applicationCredential": "Delete"});
+        let spec = json!({"inCluster": true, "openstack": openstack});
+        let run = preview_of("team".to_owned(), serde_json::from_value(spec).unwrap());
+        let with_password = crate::observe::snapshot::Cloud::default();
+        assert!(run.verify_credential(with_password.clone()).is_err());
+        assert!(with_this_login(&run).verify_credential(with_password).is_ok());
+    }
 }
