@@ -154,23 +154,22 @@ impl Metrics {
             self.refused.with_label_values(&[namespace, name, server]).set(is(is_refusal).into());
             self.unavailable.with_label_values(&[namespace, name, server]).set(is(is_outage).into());
         }
-        if status.phase.is_final() {
-            // The status lists only the first of many: the rest counts as OTHER, as does what is not in OpenStack.
-            let mut rest = status.debris_count;
-            for kind in Kind::ALL {
-                let count = number(status.debris.iter().filter(|one| one.kind == kind.name()).count());
-                rest -= count;
-                self.debris.with_label_values(&[namespace, name, kind.name()]).set(count);
-            }
-            self.debris.with_label_values(&[namespace, name, OTHER]).set(rest.max(0));
-            if !before.is_final() {
-                let result = match (status.phase, status.debris_count) {
-                    (Phase::Failed, _) => "Failed",
-                    (_, 0) => "Complete",
-                    _ => "CompletedWithDebris",
-                };
-                self.runs.with_label_values(&[result, &status.trigger.to_string()]).inc();
-            }
+        // The status lists only the first of many: the rest counts as OTHER, as does what is not in OpenStack. A failed run that is tried
+        // again has no debris any more.
+        let mut rest = status.debris_count;
+        for kind in Kind::ALL {
+            let count = number(status.debris.iter().filter(|one| one.kind == kind.name()).count());
+            rest -= count;
+            self.debris.with_label_values(&[namespace, name, kind.name()]).set(count);
+        }
+        self.debris.with_label_values(&[namespace, name, OTHER]).set(rest.max(0));
+        if status.phase.is_final() && !before.is_final() {
+            let result = match (status.phase, status.debris_count) {
+                (Phase::Failed, _) => "Failed",
+                (_, 0) => "Complete",
+                _ => "CompletedWithDebris",
+            };
+            self.runs.with_label_values(&[result, &status.trigger.to_string()]).inc();
         }
     }
 
@@ -240,6 +239,13 @@ mod tests {
         let status = DeorbitStatus { trigger: Trigger::Binding, ..status };
         metrics.stored(("team", "prod"), Phase::Finishing, &status, &Tally::default());
         assert_eq!((runs("Manual"), runs("Binding")), (0, 1));
+        let retried = DeorbitStatus { phase: Phase::Inventory, ..DeorbitStatus::default() };
+        metrics.stored(("team", "prod"), Phase::Failed, &retried, &Tally::default());
+        assert_eq!(
+            (value("Volume"), value(OTHER)),
+            (0, 0),
+            "nothing is left at the end of a run that goes on"
+        );
     }
 
     #[test]
