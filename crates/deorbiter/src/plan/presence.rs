@@ -1,6 +1,7 @@
 //! The presence of one recorded resource in OpenStack. Everything that depends on whether a resource is gone asks here.
 
 use common::api::deorbit::{Kind, Provider};
+use common::cloud::openstack::is_id;
 
 use super::action::ObjectKind;
 use super::sharing;
@@ -63,6 +64,10 @@ pub fn presence(
     }
     if !proof.covers(record.kind) {
         return unknown(NOT_PROVEN);
+    }
+    // It was not requested: any client can write the annotation of a Service and the handle of a PersistentVolume.
+    if record.id.as_deref().is_some_and(|id| !is_id(id)) {
+        return unknown("its ID cannot be one of OpenStack");
     }
     // A VolumeSnapshot may also be a backup (a class of `type: backup`), which is not among Cinder's snapshots.
     if record.kind == Kind::Snapshot && !record.seen {

@@ -404,6 +404,18 @@ fn a_retry_of_a_run_that_never_saw_the_cluster_takes_the_inventory() {
 }
 
 #[test]
+fn an_id_that_openstack_cannot_have_is_not_verified() {
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.node("n1", "10.0.0.5", true);
+    env.service("web").load_balancer = Some("../lb-web".into());
+    let cloud = env.cloud.as_mut().unwrap();
+    (cloud.load_balancers, cloud.floating_ips) = Default::default();
+    env.finish();
+    assert_eq!((env.run.status.phase, env.condition("Verified").0), (Phase::Succeeded, Status::Unknown));
+}
+
+#[test]
 fn a_backup_counts_as_gone_with_its_object_and_is_not_verified() {
     for stopped in [true, false] {
         let mut env = proven(json!({"timeouts": {"perObject": "10m", "total": "1h"}}));
