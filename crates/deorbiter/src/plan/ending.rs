@@ -113,8 +113,8 @@ impl Planner<'_> {
 fn expires_in(run: &Run, now: Timestamp) -> Option<Duration> {
     let ttl = run.spec.ttl_seconds_after_finished?;
     let is_triggered = run.trigger != Trigger::Manual;
-    // A deleted one would be created again at once, and would fail again.
-    if is_triggered && run.status.phase == Phase::Failed {
+    // A deleted one would be created again at once, and would fail again. A protected one is left alone, with its block.
+    if run.protected || (is_triggered && run.status.phase == Phase::Failed) {
         return None;
     }
     let ttl = if is_triggered { ttl.max(READ_BY_TRIGGER) } else { ttl };

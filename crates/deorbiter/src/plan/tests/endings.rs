@@ -128,6 +128,8 @@ fn an_expired_deorbit_is_deleted_and_one_of_a_trigger_only_after_its_result_was_
             }
             None => assert_eq!(waits(&env, 1 << 30), (0, None), "it would fail again"),
         }
+        env.run.protected = true;
+        assert_eq!(waits(&env, 1 << 30), (0, None), "it is protected");
     }
 }
 
