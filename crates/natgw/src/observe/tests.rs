@@ -72,8 +72,9 @@ async fn defect_37_a_list_of_floating_ips_that_has_just_failed_does_not_delay_th
     let config = Config::new(serde_yaml::from_str("network: 1").unwrap()).unwrap();
     let mut cloud = Cloud::new(&config, Arc::new(hcloud));
     let jobs: [Job; 0] = [];
+    let nodes = [gateway()];
     let snapshot = tokio::select! {
-        snapshot = observe(&config, &[gateway()], &jobs, &mut cloud, Health::default()) => snapshot.unwrap(),
+        snapshot = observe(&config, &nodes, &jobs, &mut cloud, Health::default()) => snapshot.unwrap(),
         () = server => unreachable!(),
     };
     assert!(plan::moves_route(&config, &snapshot) && snapshot.floating_ips_error.is_some());
