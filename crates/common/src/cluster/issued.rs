@@ -260,11 +260,9 @@ async fn rotate(requests: Requests, store: Store, mut current: Current, connecti
         MAIN => "the cluster",
         name => name,
     };
+    let mut renewal = current.renewal();
     loop {
-        let renewal = current.renewal();
-        while let Ok(remaining) = renewal.duration_since(SystemTime::now()) {
-            tokio::time::sleep(remaining.clamp(Duration::from_millis(1), INTERVAL)).await;
-        }
+        until(renewal).await;
         let failed = format!("the client certificate for {cluster} is not renewed");
         let renew = || async {
             let new = requests.renew(Some(&current)).await?;
@@ -273,11 +271,36 @@ async fn rotate(requests: Requests, store: Store, mut current: Current, connecti
         };
         let new = until_done(&failed, renew).await;
         tracing::info!("client certificate for {cluster} renewed");
+        renewal = new.renewal();
         let failed = format!("the renewed client certificate for {cluster} is not stored");
-        until_done(&failed, || store.write(&new.kubeconfig)).await;
+        until_stored(&failed, renewal, || store.write(&new.kubeconfig)).await;
         current = new;
         // By a clock that is ahead, a new certificate is due at once.
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Waits for this time of the clock.
+async fn until(time: SystemTime) {
+    while let Ok(remaining) = time.duration_since(SystemTime::now()) {
+        tokio::time::sleep(remaining.clamp(Duration::from_millis(1), INTERVAL)).await;
+    }
+}
+
+/// Tries to write the kubeconfig until it is stored, or until its certificate has to be renewed: where no write succeeds, as in a
+/// read-only folder, the certificate in use must not expire.
+async fn until_stored<F: Future<Output = anyhow::Result<()>>>(
+    failed: &str,
+    renewal: SystemTime,
+    write: impl Fn() -> F,
+) {
+    let due = async {
+        tokio::time::sleep(INTERVAL).await;
+        until(renewal).await;
+    };
+    tokio::select! {
+        () = until_done(failed, write) => {}
+        () = due => {}
     }
 }
 
@@ -310,5 +333,17 @@ mod tests {
         };
         assert_eq!(until_done("the certificate is not issued", work).await, "issued");
         assert_eq!(start.elapsed(), Duration::from_secs(1 + 2 + 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kubeconfig_that_cannot_be_written_does_not_prevent_the_next_renewal() {
+        let tries = Cell::new(0);
+        let write = || async {
+            tries.set(tries.get() + 1);
+            Err::<(), _>(anyhow::anyhow!("read-only file system"))
+        };
+        let stored = until_stored("the certificate is not stored", SystemTime::UNIX_EPOCH, write);
+        let ended = tokio::time::timeout(Duration::from_secs(60 * 60), stored).await;
+        assert!(ended.is_ok() && tries.get() > 1, "{} tries", tries.get());
     }
 }
