@@ -38,7 +38,7 @@ struct ProxyError {
 
 impl Proxy {
     /// The proxy that `HTTPS_PROXY` names, for all hosts but those that `NO_PROXY` lists (comma-separated: names with their
-    /// subdomains, addresses, CIDRs, or `*`). Both may be written in lower case. An empty variable counts as unset.
+    /// subdomains, `*.` and a name, addresses, CIDRs, or `*`). Both may be written in lower case. An empty variable counts as unset.
     pub(crate) fn of_environment() -> Result<Proxy, InvalidProxy> {
         Proxy::of_variables(|name| env::var(name).ok())
     }
@@ -47,7 +47,9 @@ impl Proxy {
         let set = |name| value(name).filter(|value| !value.is_empty()).map(|value| (name, value));
         let except = set("NO_PROXY").or_else(|| set("no_proxy")).map(|(_, hosts)| hosts).unwrap_or_default();
         match set("HTTPS_PROXY").or_else(|| set("https_proxy")) {
-            Some((name, url)) => Proxy::new(name, &url, &format!("{except},{LOOPBACK}")),
+            Some((name, url)) => {
+                Proxy::new(name, &url, &format!("{},{LOOPBACK}", without_wildcards(&except)))
+            }
             None => Ok(Proxy(Arc::new(Matcher::builder().build()))),
         }
     }
@@ -91,6 +93,15 @@ impl Proxy {
             Box::pin(connect) as Connecting
         })
     }
+}
+
+/// `*.example.org` as `.example.org`: Go accepts both, and the matcher would compare the star with the name of the host.
+fn without_wildcards(hosts: &str) -> String {
+    let hosts = hosts.split(',').map(|host| match host.trim().strip_prefix('*') {
+        Some(subdomains) if subdomains.starts_with('.') => subdomains,
+        _ => host,
+    });
+    hosts.collect::<Vec<_>>().join(",")
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<TokioIo<TcpStream>, BoxError>> + Send>>;

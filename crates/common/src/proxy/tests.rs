@@ -35,6 +35,9 @@ fn the_environment_names_the_proxy_and_its_exceptions() {
     }
     let lower = of(&[("https_proxy", "p:3128"), ("no_proxy", "*"), ("HTTPS_PROXY", "")]).unwrap();
     assert_eq!(to(&lower, "https://api.example.com"), None);
+    let wildcard = of(&[("HTTPS_PROXY", "p:3128"), ("NO_PROXY", "10.0.0.0/8, *.example.org")]).unwrap();
+    assert_eq!(to(&wildcard, "https://api.example.org"), None);
+    assert_eq!(to(&wildcard, "https://api.example.com").as_deref(), Some("http://p:3128/"));
     let unset = of(&[("HTTP_PROXY", "http://p:3128"), ("HTTPS_PROXY", "")]).unwrap();
     assert_eq!(to(&unset, "https://api.example.com"), None);
 }
