@@ -156,11 +156,12 @@ pub(super) async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// As the flags say.
+/// As the flags say. The API server refuses a group without a user, and an empty name is one that a template has left empty.
 pub(super) fn impersonate(config: &mut Config, args: &ClientArgs) {
-    if let Some(user) = &args.impersonate {
+    if let Some(user) = args.impersonate.as_ref().filter(|user| !user.is_empty()) {
+        let groups = args.impersonate_groups.iter().filter(|group| !group.is_empty());
         config.auth_info.impersonate = Some(user.clone());
-        config.auth_info.impersonate_groups = Some(args.impersonate_groups.clone());
+        config.auth_info.impersonate_groups = Some(groups.cloned().collect());
     }
 }
 

@@ -64,9 +64,18 @@ async fn an_empty_value_of_a_template_is_not_given() {
     let empty = ClientArgs {
         context: Some(String::new()),
         namespace: Some(String::new()),
+        impersonate: Some(String::new()),
+        impersonate_groups: vec![String::new()],
         ..args(kubeconfig(&folder, "a", "http://a:1", "in-a"))
     };
     let config = configuration(&empty).await.unwrap();
+    assert_eq!((config.auth_info.impersonate, config.auth_info.impersonate_groups), (None, None));
+    let user = ClientArgs { impersonate: Some("u".into()), ..empty.clone() };
+    let auth_info = configuration(&user).await.unwrap().auth_info;
+    assert_eq!(
+        (auth_info.impersonate.as_deref(), auth_info.impersonate_groups),
+        (Some("u"), Some(Vec::new()))
+    );
     assert_eq!(config.cluster_url.to_string(), "http://a:1/");
     assert_eq!(empty.own_namespace(config.default_namespace), "in-a");
 }
