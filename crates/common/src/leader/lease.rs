@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::machine::{Command, Input, Machine, Now, ReadOutcome, WriteOutcome};
 use super::record::Record;
 use super::{Ended, Settings, View};
+use crate::cluster::error_chain;
 
 /// One contender at a real API server.
 pub(super) struct Election<F> {
@@ -200,7 +201,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Slow(timeout) => write!(f, "no response in {timeout:?}"),
             Fault::Call(kube::Error::Api(status)) => write!(f, "{} ({})", status.message, status.code),
-            Fault::Call(error) => error.fmt(f),
+            Fault::Call(error) => f.write_str(&error_chain(error)),
         }
     }
 }

@@ -253,3 +253,14 @@ fn a_lease_reads_back_as_the_record_that_was_written() {
     assert_eq!(record_of(&lease), record);
     assert_eq!(record_of(&Lease::default()), Record::default());
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("client error (Connect)")]
+struct ConnectError(#[source] std::io::Error);
+
+#[test]
+fn a_failed_call_is_reported_with_its_cause() {
+    let cause = ConnectError(std::io::Error::other("connection refused"));
+    let fault = Fault::Call(kube::Error::Service(Box::new(cause)));
+    assert_eq!(fault.to_string(), "client error (Connect): connection refused");
+}
