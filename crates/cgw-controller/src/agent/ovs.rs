@@ -203,7 +203,10 @@ impl Ovs {
         }
         let mut present = observed;
         if !steps.is_empty() {
-            self.programs().restore(&iptables::render(&steps))?;
+            let (first, second) = difference::guarded(&present, &steps);
+            for steps in [first, second].iter().filter(|steps| !steps.is_empty()) {
+                self.programs().restore(&iptables::render(steps))?;
+            }
             present = self.observe_rules()?;
         }
         // A jump that another program displaced meanwhile is repaired by the next call.

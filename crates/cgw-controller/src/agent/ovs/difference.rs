@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     flow::{COOKIE, COOKIE_MASK, Flow, Key},
-    iptables::{Chain, Rules, Step},
+    iptables::{Chain, Rules, Step, Table},
 };
 
 /// One change of a bridge.
@@ -69,6 +69,41 @@ pub fn rules(observed: &Rules, desired: &Rules) -> Vec<Step> {
     steps
 }
 
+/// The steps in two parts. Each table is a transaction of its own, and nat follows mangle: a pod that the guards admit before nat has its
+/// SNAT would leave with the address of the node. So the second part admits the pods that have had no SNAT.
+#[must_use]
+pub fn guarded(observed: &Rules, steps: &[Step]) -> (Vec<Step>, Vec<Step>) {
+    let (guard, snat) = (Chain::ours(Table::Mangle, "GUARD"), Chain::ours(Table::Nat, "SNAT"));
+    let is_of = |chain: &Chain, first: &Chain| {
+        chain.table == first.table && chain.name.starts_with(first.name.as_str())
+    };
+    let source = |rule: &String| rule.split_once(" -j ").map(|(source, _)| source.to_owned());
+    let present = observed.chains.iter().filter(|(chain, _)| is_of(chain, &guard));
+    let present: BTreeSet<&String> = present.flat_map(|(_, rules)| rules).collect();
+    let translated = steps.iter().filter_map(|step| match step {
+        Step::Replace(chain, rules) if is_of(chain, &snat) => Some(rules.iter().filter_map(source)),
+        _ => None,
+    });
+    let translated: BTreeSet<String> = translated.flatten().collect();
+    let admits = |rule: &String| {
+        rule.ends_with(" -j RETURN") && source(rule).is_some_and(|source| translated.contains(&source))
+    };
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for step in steps {
+        let Step::Replace(chain, rules) = step else {
+            first.push(step.clone());
+            continue;
+        };
+        let is_kept = |rule: &&String| !is_of(chain, &guard) || !admits(rule) || present.contains(rule);
+        let kept: Vec<String> = rules.iter().filter(is_kept).cloned().collect();
+        if kept.len() < rules.len() {
+            second.push(step.clone());
+        }
+        first.push(Step::Replace(chain.clone(), kept));
+    }
+    (first, second)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -76,7 +111,7 @@ mod tests {
     use super::*;
     use crate::agent::ovs::{
         flow::{Action, Match},
-        iptables::{PREFIX, Table},
+        iptables::PREFIX,
     };
 
     fn flow() -> impl Strategy<Value = Flow> {
@@ -240,6 +275,41 @@ mod tests {
             prop_assert_eq!(kernel.observed(), desired.clone());
             prop_assert_eq!(rules(&kernel.observed(), &desired), vec![]);
         }
+    }
+
+    #[test]
+    fn guards_admit_a_pod_after_nat_translates_it() {
+        let guard = |name: &str| Chain::ours(Table::Mangle, name);
+        let pods = |addresses: &[&str], target: &str| -> Vec<String> {
+            addresses.iter().map(|address| format!("-s {address}/32 -j {target}")).collect()
+        };
+        let rules = |bound: &[&str], unbound: &[&str]| {
+            let mut admitted = pods(&[bound, unbound].concat(), "RETURN");
+            admitted.push("-j DROP".to_owned());
+            let snat = pods(bound, "SNAT --to-source 192.168.50.201");
+            let chains = [(guard("GUARD"), admitted), (Chain::ours(Table::Nat, "SNAT"), snat)];
+            Rules { chains: chains.into(), jumps: BTreeMap::new() }
+        };
+        let old = rules(&["10.128.0.10"], &["10.128.0.30"]);
+        let new = rules(&["10.128.0.10", "10.128.0.11", "10.128.0.30"], &["10.128.0.31"]);
+        let (first, second) = guarded(&old, &super::rules(&old, &new));
+        let mut admitted = pods(&["10.128.0.10", "10.128.0.30", "10.128.0.31"], "RETURN");
+        admitted.push("-j DROP".to_owned());
+        let snat = Chain::ours(Table::Nat, "SNAT");
+        let all = |chain: &Chain| Step::Replace(chain.clone(), new.chains[chain].clone());
+        assert_eq!(first, [Step::Replace(guard("GUARD"), admitted), all(&snat)]);
+        assert_eq!(second, [all(&guard("GUARD"))]);
+        // The chain of a network is new, its pod is not.
+        let other = pods(&["10.128.0.10"], "SNAT --to-source 192.168.50.202");
+        let part = Rules {
+            chains: [(guard("GUARD-0a8000"), pods(&["10.128.0.10"], "RETURN")), (snat, other)].into(),
+            jumps: BTreeMap::new(),
+        };
+        let steps = super::rules(&old, &part);
+        assert_eq!(guarded(&old, &steps), (steps, Vec::new()));
+        // A pod is not bound any more: mangle is the first table.
+        let steps = super::rules(&new, &old);
+        assert_eq!(guarded(&new, &steps), (steps, Vec::new()));
     }
 
     #[test]
