@@ -72,6 +72,14 @@ fn guard_new(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
     for network in &datapath.networks.excluded {
         rules.append(&guard, format!("-d {network} -j RETURN"));
     }
+    if !datapath.node.candidate {
+        // openshift-sdn marks what leaves with an egressIP of this node. Pods of other nodes leave with it too, and unbound ones are not
+        // known here.
+        let marked = Chain::ours(Table::Mangle, "MARKED");
+        rules.append(&guard, "-m mark ! --mark 0x0 -g CGW-MARKED".into());
+        let bound = bound_pods(datapath).into_keys().map(|address| (address, "DROP")).collect();
+        sources(rules, &marked, bound, Some("RETURN"));
+    }
     let mut known: BTreeMap<Ipv4Addr, &str> =
         datapath.unbound_pods.iter().map(|address| (*address, "RETURN")).collect();
     for (address, (_, path, pod)) in bound_pods(datapath) {
