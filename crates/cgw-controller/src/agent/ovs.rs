@@ -141,17 +141,22 @@ impl Ovs {
 
     /// Without its conntrack entry, the next packet of a connection is translated as the first of a new one is.
     fn end_connections(&self, desired: &Datapath) -> Result<(), Error> {
-        let pods = self.last.as_ref().map(|last| plan::with_other_snat(last, desired)).unwrap_or_default();
-        if pods.is_empty() {
+        let pods = self.last.as_ref().map(|last| plan::with_other_snat(last, desired));
+        if pods.as_ref().map_or(!desired.node.candidate, BTreeSet::is_empty) {
             return Ok(());
         }
+        let has_other_snat = plan::has_other_snat(desired);
+        let is_stale = |entry: &conntrack::Entry| match &pods {
+            Some(pods) => pods.contains(&entry.original.0),
+            None => has_other_snat(entry.original, entry.reply.1),
+        };
         let failure = |error: netlink::Error| Error {
             operation: "deleting conntrack entries".into(),
             cause: error.to_string(),
             is_permanent: false,
         };
         let mut socket = Socket::open(Protocol::Netfilter).map_err(failure)?;
-        conntrack::delete(&mut socket, |entry| pods.contains(&entry.original.0)).map_err(failure)?;
+        conntrack::delete(&mut socket, is_stale).map_err(failure)?;
         Ok(())
     }
 

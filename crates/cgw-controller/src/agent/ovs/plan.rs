@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{facts::Facts, flow::Flow, iptables::Rules, profile::Profile};
-use crate::agent::datapath::{BoundPod, Datapath, VipPath};
+use crate::agent::datapath::{BoundPod, Datapath, Networks, VipPath};
 
 /// The program that translates the destination of packets to a VIP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +61,25 @@ pub fn with_other_snat(old: &Datapath, new: &Datapath) -> BTreeSet<Ipv4Addr> {
     let (before, after): (BTreeMap<_, _>, BTreeMap<_, _>) = (vips(old), vips(new));
     let known = before.keys().chain(&old.unbound_pods).copied();
     known.filter(|pod| before.get(pod) != after.get(pod)).collect()
+}
+
+/// The same without an earlier datapath, after a start: whether a connection of a pod, of this source and destination, has another SNAT address
+/// than a new one would have. Connections with the address of the node stay, if the pod is not bound.
+#[must_use]
+pub fn has_other_snat(new: &Datapath) -> impl Fn((Ipv4Addr, Ipv4Addr), Ipv4Addr) -> bool {
+    let Networks { pods, services, excluded } = &new.networks;
+    let is_inside = move |address: Ipv4Addr| {
+        [pods, services, excluded].into_iter().flatten().any(|net| net.contains(&address))
+    };
+    let vips: BTreeMap<_, _> = bound_pods(new).into_iter().map(|(pod, (vip, ..))| (pod, vip)).collect();
+    move |(source, destination), snat| {
+        let is_translated = new.node.candidate && snat != source;
+        is_translated
+            && match vips.get(&source) {
+                Some(vip) => snat != *vip && !is_inside(destination),
+                None => new.vips.contains_key(&snat) && pods.iter().any(|net| net.contains(&source)),
+            }
+    }
 }
 
 /// Every bound pod once: the first VIP in ascending order wins.

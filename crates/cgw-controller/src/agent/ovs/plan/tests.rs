@@ -392,3 +392,35 @@ fn connections_of_pods_with_another_vip_end_on_a_gateway_candidate() {
     new.node.candidate = false;
     assert_eq!(with_other_snat(&new, &old), BTreeSet::new());
 }
+
+#[test]
+fn after_a_start_connections_with_another_snat_address_end() {
+    let (mut datapath, _) = example("g1", VipRoute::Local);
+    datapath.networks.excluded = vec!["192.168.50.21/32".parse().unwrap()];
+    let (vip_a, vip_b) = (ip([192, 168, 50, 201]), ip([192, 168, 50, 202]));
+    let (node, outside) = (ip([192, 168, 50, 21]), ip([192, 0, 2, 1]));
+    let (a1, unbound) = (ip([10, 128, 0, 10]), ip([10, 128, 0, 30]));
+    for (source, destination, snat, ends) in [
+        (a1, outside, vip_a, false),
+        // The VIP of an earlier binding, which another tenant has now; a binding that is newer than the connection.
+        (a1, outside, vip_b, true),
+        (a1, outside, node, true),
+        (unbound, outside, vip_b, true),
+        (unbound, outside, node, false),
+        // Hairpin, and destinations that are not reached with the VIP.
+        (a1, vip_b, vip_a, false),
+        (a1, ip([172, 30, 0, 1]), node, false),
+        (a1, node, ip([10, 130, 0, 1]), false),
+        // Without SNAT, and a client outside.
+        (a1, outside, a1, false),
+        (outside, vip_a, outside, false),
+    ] {
+        assert_eq!(
+            has_other_snat(&datapath)((source, destination), snat),
+            ends,
+            "{source} {destination} {snat}"
+        );
+    }
+    datapath.node.candidate = false;
+    assert!(!has_other_snat(&datapath)((a1, outside), vip_b));
+}
