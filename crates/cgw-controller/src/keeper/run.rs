@@ -137,6 +137,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
         vrrp: vrrp_sender,
         node: Node::open()?,
         record,
+        accepted: Vec::new(),
         reporter: reporter.clone(),
         readiness: keepalived_ready,
         configuration: configuration_ready.clone(),

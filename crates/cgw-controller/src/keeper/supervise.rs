@@ -78,6 +78,8 @@ pub struct Supervisor {
     pub node: Node,
     /// Shared with the guard.
     pub record: Record,
+    /// VIPs of the configuration that keepalived accepted last.
+    pub accepted: Vec<VipRange>,
     /// Events and metrics.
     pub reporter: Reporter,
     /// Ready while keepalived runs.
@@ -123,6 +125,7 @@ impl Supervisor {
         program::check(&self.keepalived, &next).await?;
         let current = self.run_dir.configuration();
         std::fs::rename(&next, &current).with_context(|| format!("replacing {}", current.display()))?;
+        self.accepted.clone_from(&router.vips);
         // Addresses that keepalived may still have from the earlier configuration stay in the record.
         let added: Vec<_> =
             router.vips.iter().filter(|vips| !self.record.vips.contains(vips)).copied().collect();
@@ -172,15 +175,18 @@ impl Supervisor {
 
     async fn start(&mut self) -> anyhow::Result<Running> {
         self.strip(Because::VipsStale);
-        // No keepalived runs, so nothing is left of an earlier configuration.
-        self.record.vips.clone_from(&self.router.borrow().vips);
         // A configuration that changed while keepalived did not run.
-        if self.router.has_changed().unwrap_or(false)
-            && let Err(error) = self.configure().await
-        {
-            self.configuration.failing(format!("{error:#}"));
-            tracing::error!("the changed configuration is not used: {error:#}");
+        if self.router.has_changed().unwrap_or(false) {
+            match self.configure().await {
+                Ok(_) => self.configuration.ready(),
+                Err(error) => {
+                    self.configuration.failing(format!("{error:#}"));
+                    tracing::error!("the changed configuration is not used: {error:#}");
+                }
+            }
         }
+        // No keepalived runs, so nothing is left of an earlier configuration. One that keepalived refused is not used.
+        self.record.vips.clone_from(&self.accepted);
         let fifo = self.open_fifo().context("creating the notify FIFO")?;
         for file in [self.run_dir.pid(), self.run_dir.vrrp_pid()] {
             // It may not exist.
@@ -416,5 +422,90 @@ impl Supervisor {
             Ok(removed) => self.reporter.stripped(removed.len(), Because::VipsStale),
             Err(error) => tracing::error!("removing the VIPs of an earlier keeper failed: {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::path::Path;
+
+    use common::admin::Status;
+    use common::events::Events;
+    use common::netlink::isolated::isolated;
+    use common::readiness::Readiness;
+    use kube::client::Body;
+
+    use super::super::config::File;
+    use super::super::metrics::KeeperMetrics;
+    use super::*;
+
+    fn router(vip: &str) -> Arc<Router> {
+        let text = format!("vrid: 51\ninterface: eth0\nvips: [{vip}]\npeers: []\n");
+        let file: File = common::config::parse(Path::new("f"), &text).unwrap();
+        Arc::new(file.router("g1", "192.168.50.21".parse().unwrap()).unwrap())
+    }
+
+    async fn the_record_is_that_of_the_configuration_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let api = tower::service_fn(|_: http::Request<Body>| async {
+            Ok::<_, Infallible>(http::Response::new(Body::empty()))
+        });
+        let client = kube::Client::new(api, "default");
+        let metrics = common::metrics::Metrics::new("cgw-controller").unwrap();
+        let readiness = Readiness::default();
+        let (sender, receiver) = watch::channel(router("192.168.50.201"));
+        let mut supervisor = Supervisor {
+            keepalived: "true".into(),
+            program: "/usr/bin/cgw".into(),
+            run_dir: RunDir::new(folder.path().to_owned()),
+            router: receiver,
+            vrrp: watch::channel(Vrrp { state: VrrpState::Init, since: 0 }).0,
+            node: Node::open().unwrap(),
+            record: Record {
+                v: Record::VERSION,
+                keeper: Process::current().unwrap(),
+                keepalived: None,
+                vips: Vec::new(),
+                anchor: "169.254.51.1".parse().unwrap(),
+                interface: "eth0".to_owned(),
+                tunnel_interface: "cgw0".to_owned(),
+            },
+            accepted: Vec::new(),
+            reporter: Reporter {
+                node: "g1".to_owned(),
+                vrid: 51,
+                events: Events::new(client, &metrics, "cgw-controller", "test".to_owned()),
+                metrics: KeeperMetrics::new(metrics.registry()).unwrap(),
+                status: Status::default(),
+            },
+            readiness: readiness.check("keepalived"),
+            configuration: readiness.check("configuration"),
+        };
+        let is_shown = || {
+            readiness.report().iter().any(|(name, state)| name == "configuration" && state.problem.is_some())
+        };
+        let vips = |vip: &str| vec![vip.parse::<VipRange>().unwrap()];
+        supervisor.configure().await.unwrap();
+        // Programs that refuse and accept each configuration, and end.
+        supervisor.keepalived = "false".into();
+        sender.send_replace(router("192.168.50.202"));
+        let _ended = supervisor.start().await.unwrap();
+        assert_eq!((&supervisor.record.vips, is_shown()), (&vips("192.168.50.201"), true));
+        // Also if it was refused before, by a keepalived that ran.
+        let _ended = supervisor.start().await.unwrap();
+        assert_eq!(supervisor.run_dir.record().unwrap().unwrap().vips, vips("192.168.50.201"));
+        supervisor.keepalived = "true".into();
+        sender.send_replace(router("192.168.50.203"));
+        let _ended = supervisor.start().await.unwrap();
+        assert_eq!((&supervisor.record.vips, is_shown()), (&vips("192.168.50.203"), false));
+    }
+
+    #[test]
+    fn a_refused_configuration_does_not_remove_vips_from_the_record() {
+        isolated(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(the_record_is_that_of_the_configuration_in_use());
+        });
     }
 }
