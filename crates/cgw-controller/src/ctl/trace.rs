@@ -116,8 +116,15 @@ fn parsed(container: &Container) -> anyhow::Result<agent::args::Args> {
             flags.push(format!("{flag}={value}"));
         }
     }
-    let own = container.args.iter().flatten().skip_while(|argument| *argument == "agent");
-    flags.extend(own.filter(|argument| !argument.starts_with("--node-name")).cloned());
+    let mut own = container.args.iter().flatten().skip_while(|argument| *argument == "agent");
+    while let Some(argument) = own.next() {
+        if argument == "--node-name" {
+            // Its value.
+            own.next();
+        } else if !argument.starts_with("--node-name=") {
+            flags.push(argument.clone());
+        }
+    }
     let command = AgentCommand::try_parse_from(&flags)
         .map_err(|error| anyhow::anyhow!(error.to_string().lines().next().unwrap_or_default().to_owned()))?;
     Ok(command.args)
@@ -176,7 +183,14 @@ mod tests {
         assert_eq!((services, config.binds.as_str()), (vec!["10.96.0.0/12".to_owned()], "acme-cgw-binds"));
         assert_eq!((config.mac_rule, config.namespace.as_str()), (MacRule::Derived, "edge"));
 
-        let args = ["agent", "--service-cidr=10.0.0.0/16", "--exclude-cidr", "10.9.0.0/16"];
+        let args = [
+            "agent",
+            "--node-name",
+            "$(NODE_NAME)",
+            "--service-cidr=10.0.0.0/16",
+            "--exclude-cidr",
+            "10.9.0.0/16",
+        ];
         let config = parsed(&container(&env, &args)).unwrap().config("edge");
         let networks = |list: &[ipnet::Ipv4Net]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(networks(&config.service_cidrs), ["10.0.0.0/16"]);
