@@ -265,7 +265,7 @@ pub struct LeaderArgs {
     /// Name of the Lease; the program's name where this is not given
     #[arg(long, env = "PERIMETER_LEADER_ELECT_RESOURCE_NAME", value_name = "NAME")]
     pub leader_elect_resource_name: Option<String>,
-    /// Namespace of the Lease; --namespace where this is not given
+    /// Namespace of the Lease; the program's own where this is not given
     #[arg(long, env = "PERIMETER_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAME")]
     pub leader_elect_resource_namespace: Option<String>,
 }

@@ -79,7 +79,7 @@ impl<N: ClusterName> Args for ClusterArgs<N> {
             .arg(arg(
                 "kubeconfig-secret-namespace",
                 "NAMESPACE",
-                "Namespace of that Secret; --namespace where this is not given".to_owned(),
+                "Namespace of that Secret; the program's own where this is not given".to_owned(),
             ))
     }
 
