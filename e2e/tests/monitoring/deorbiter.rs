@@ -14,6 +14,7 @@ const OVERDUE: &str = "deorbiter_overdue{exported_namespace=\"team\",name=\"prod
 const UNAVAILABLE: &str =
     "deorbiter_unavailable{exported_namespace=\"team\",name=\"prod\",server=\"target\"}";
 const DELETING: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Deleting\"}";
+const PLANNED: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Planned\"}";
 const FAILED: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Failed\"}";
 const DEBRIS: &str = "deorbiter_debris{exported_namespace=\"team\",name=\"prod\",kind=\"Volume\"}";
 const REFUSED_ACCESS: &str =
@@ -67,6 +68,11 @@ fn cases() -> Vec<Case> {
             "no resource is deleted any more",
             vec![(REMAINING, "3x300")],
             vec![("14m", vec![]), ("30m", vec!["DeorbiterRunStuck"])],
+        ),
+        (
+            "a dry run has listed what a run would delete",
+            vec![(PLANNED, "1x300"), (DELETING, "0x300"), (REMAINING, "3x300")],
+            vec![("60m", vec![])],
         ),
         (
             "the target does not respond: long before the default of apiUnavailable is over",
