@@ -74,7 +74,7 @@ pub struct Builder {
     pod_network: PodNetwork,
 }
 
-/// What connects the pods.
+/// The network that connects the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodNetwork {
     /// A bridge on each node, and routes between the nodes. Nothing is masqueraded.
