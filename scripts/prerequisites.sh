@@ -23,7 +23,7 @@ case ${1-} in
     echo "make test-full: hours; 16 GB of memory; 40 GB of disk (target/, ~/.cache)" >&2 ;;
 esac
 if [[ ${1-} == test || ${1-} == full ]] && ((EUID != 0)); then
-  echo "not root: tests that need network namespaces fail where users may not make them; real nodes need root" >&2
+  echo "not root: tests of keepalived fail, and tests in network namespaces where users may not make them; real nodes need root" >&2
 fi
 command -v cargo >/dev/null || { echo "missing: Rust; install it with rustup (https://rustup.rs)" >&2; exit 1; }
 if [[ ${1-} != cargo && -z ${KUBEBUILDER_ASSETS-} && ${E2E_EXISTING_CLUSTER-} != 1 ]]; then
