@@ -62,7 +62,7 @@ static DEORBITER: Delivered = Delivered {
     program: "deorbiter",
     entrypoint: &["/deorbiter"],
     links: &[],
-    description: "Before a cluster dies: deletes what it made in the cloud, and proves that it is gone",
+    description: "Before a cluster is deleted: deletes what it created in the cloud, and verifies that it is gone",
     image: OnceLock::new(),
 };
 static APINETLET: Delivered = Delivered {
