@@ -171,7 +171,8 @@ impl<K: Resource + Clone + Send + Sync + 'static> Cache<K> {
         self.shared.store().keys()
     }
 
-    /// The objects under one value of an index, by key. None where [`Builder::index`] did not add the index.
+    /// The objects under one value of an index, by key. Empty where no object has the value, and where [`Builder::index`] did not add
+    /// the index.
     #[must_use]
     pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         self.shared.store().indexed(index, value)

@@ -189,8 +189,8 @@ impl<R: Reconciler> fmt::Debug for Controller<R> {
 }
 
 impl<R: Reconciler> Controller<R> {
-    /// A controller without sources, with one worker and client-go's backoff. `name` is the value of the labels
-    /// `controller` and `name`, the name on `/livez`, and unique in the process.
+    /// A controller without sources, with one worker and client-go's backoff ([`RateLimiter::default`]). `name` is the value of
+    /// the labels `controller` and `name`, the name on `/livez`, and unique in the process.
     #[must_use]
     pub fn new(runtime: &Runtime, name: &'static str, reconciler: R) -> Self {
         Controller {
@@ -203,14 +203,15 @@ impl<R: Reconciler> Controller<R> {
         }
     }
 
-    /// How many keys are reconciled at a time.
+    /// How many keys are reconciled at a time; 0 counts as 1.
     #[must_use]
     pub fn max_concurrent_reconciles(mut self, max: usize) -> Self {
         self.max_concurrent_reconciles = max.max(1);
         self
     }
 
-    /// Other delays of a key that failed. Must be called before [`queue`](Self::queue) and [`watches`](Self::watches).
+    /// Other delays of a key that failed. Must be called before [`queue`](Self::queue) and [`watches`](Self::watches): it replaces the
+    /// queue, and keys that are added to the former one are never reconciled.
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.queue = Queue::new(RateLimiter { backoff, ..RateLimiter::default() });

@@ -30,7 +30,7 @@
 //! # Where this differs from client-go
 //!
 //! Always on the safe side: the end of leadership as above; a leader that reads another's name in the Lease has lost at
-//! once, not at its deadline; a release looks at the record that it has just read, and never empties another's; after a
+//! once, not at its deadline; a release compares the record that it has just read, and never empties another's; after a
 //! *lost* lease nothing is released, since work may be under way; a new resourceVersion counts as a change even where the
 //! content is the same; durations that are no whole seconds are rounded up in the record, not down.
 //!
@@ -79,10 +79,10 @@ impl View {
     }
 }
 
-/// Whether this process leads: asked before each pass, and before each write.
+/// Whether this process leads: asked before each reconciliation and each write.
 ///
-/// A handle; clones look at the same election. It only reads, and goes on being right when the task that drives the
-/// election is stuck or gone: leadership ends by the clock, without any message.
+/// A handle; clones read the same election. It only reads, and stays correct when the task that drives the election is stuck
+/// or has ended: leadership ends by the clock, without any message.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     /// None: no election takes place, see [`Leadership::always`]

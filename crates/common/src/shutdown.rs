@@ -3,10 +3,10 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Exit code of a process that was told twice to end: it did not finish its drain.
+/// Exit code of a process that was asked twice to end: it did not finish its drain.
 const CUT_SHORT: i32 = 1;
 
-/// The wish that this process ends. Clones share it.
+/// The request that this process ends. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     token: CancellationToken,

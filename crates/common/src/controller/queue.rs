@@ -185,7 +185,7 @@ impl<K: Clone + Ord + Hash> WorkQueue<K> {
         self.prune(key);
     }
 
-    /// The key that is ready for longest, and since when it was dirty. The caller must call [`done`](Self::done).
+    /// The key that is ready for longest, and for how long it has been dirty. The caller must call [`done`](Self::done).
     pub fn get(&mut self, now: Instant) -> Option<(K, Duration)> {
         while self.timers.first().is_some_and(|(due, ..)| *due <= now)
             && let Some((_, timer, key)) = self.timers.pop_first()

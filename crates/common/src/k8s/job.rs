@@ -1,4 +1,4 @@
-//! A Job, as far as its maker looks at it again.
+//! The fields of a Job that its creator reads.
 
 use jiff::Timestamp;
 use k8s_openapi::{api::batch::v1 as batch, apimachinery::pkg::apis::meta::v1::ObjectMeta};

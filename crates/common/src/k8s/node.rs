@@ -1,4 +1,4 @@
-//! A Node, as far as controllers of the network look at it.
+//! The fields of a Node that controllers of the network read.
 
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Resource;

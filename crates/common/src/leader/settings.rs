@@ -20,7 +20,7 @@ pub struct Settings {
     /// A leader ends so long after its last accepted renewal was sent. `lease_duration / renew_deadline` is the ratio
     /// of clock rates that is tolerated.
     pub renew_deadline: Duration,
-    /// A leader renews, and a candidate looks, this often.
+    /// The interval of a leader's renewals, and of a candidate's reads of the Lease.
     pub retry_period: Duration,
     /// Of the Lease. It must exist; the Lease is created.
     pub namespace: String,
