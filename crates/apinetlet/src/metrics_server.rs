@@ -24,7 +24,7 @@ pub struct MetricsArgs {
     /// Address of the metrics server; 0 for none
     #[arg(long, env = "PERIMETER_METRICS_BIND_ADDRESS", default_value = "0", value_name = "[IP]:PORT", value_parser = address)]
     pub metrics_bind_address: Address,
-    /// Serve metrics by HTTPS, to those whom RBAC permits it
+    /// Serve metrics by HTTPS, to clients that may get /metrics by RBAC
     #[arg(long, env = "PERIMETER_METRICS_SECURE", default_missing_value = "true", default_value_t = true, num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
     pub metrics_secure: bool,
