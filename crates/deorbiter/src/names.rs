@@ -5,6 +5,8 @@ pub use common::api::deorbit::{FINALIZER, KEEP, PROTECT};
 
 /// Program name, field manager prefix, Lease name.
 pub const PROGRAM: &str = "deorbiter";
+/// `apiVersion` of our kinds.
+pub const API_VERSION: &str = "deorbiter.perimeter.dev/v1alpha1";
 /// The finalizer of a Deorbit, and its former name: without that one, a Deorbit of an earlier version could not be deleted, and its
 /// block would stay.
 pub const FINALIZERS: [&str; 2] = [FINALIZER, "deorbiter.perimeter.dev/freeze"];

@@ -9,6 +9,7 @@ use common::routes::Route;
 use serde::Serialize;
 
 use super::reason::Reason;
+use crate::names;
 use crate::observe::snapshot::{Block, Meta, Run, key};
 use crate::record::Recorded;
 
@@ -278,7 +279,7 @@ pub fn regarding(run: &Run) -> Regarding {
 #[must_use]
 pub fn about(namespace: &str, name: &str, uid: Option<String>) -> Regarding {
     Regarding {
-        api_version: "deorbiter.perimeter.dev/v1alpha1",
+        api_version: names::API_VERSION,
         kind: "Deorbit",
         namespace: Some(namespace.to_owned()),
         name: name.to_owned(),

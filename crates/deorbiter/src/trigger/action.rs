@@ -9,9 +9,7 @@ use serde_json::Value;
 
 use super::reason::Reason;
 use super::snapshot::ObjectId;
-
-/// `apiVersion` of deorbiter's kinds.
-const OURS: &str = "deorbiter.perimeter.dev/v1alpha1";
+use crate::names;
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -188,7 +186,7 @@ pub fn about(target: &ObjectId) -> Regarding {
 #[must_use]
 pub fn about_binding(name: &str, uid: &str) -> Regarding {
     Regarding {
-        api_version: OURS,
+        api_version: names::API_VERSION,
         kind: "DeorbitBinding",
         namespace: None,
         name: name.to_owned(),

@@ -34,6 +34,12 @@ impl ActionError for Error {
 }
 
 impl Error {
+    /// The error of a request that was to do this.
+    pub(super) fn kubernetes(what: &impl ToString) -> impl FnOnce(kube::Error) -> Error {
+        let what = what.to_string();
+        move |cause| Error::Kubernetes { what, cause }
+    }
+
     /// Why the API server refuses the object, if it does: the object is invalid, a policy or a quota forbids it, a right is missing, or its
     /// namespace is being deleted or does not exist (404). It does so until you change something.
     #[must_use]

@@ -20,13 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::deorbit::DeorbitSpec;
 use common::plan::Plan;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use self::standing::{Readiness, Standing};
 use super::action::{Action, about, about_binding};
 use super::deorbit_name::deorbit_name;
 use super::reason::Reason;
 use super::snapshot::{Binding, Counted, Deorbit, End, Rules, Snapshot, Target, Targets};
+use super::template::manifest;
 use crate::names;
 
 /// The plan, and the standing of each binding by its name.
@@ -319,7 +320,7 @@ impl Planner<'_> {
             }
             None => self.standing.deorbiting += 1,
         }
-        let manifest = manifest(target, &namespace, &name, filled);
+        let manifest = manifest(filled, &target.object, "binding", &namespace, &name);
         let action = Action::CreateDeorbit {
             target: target.object.clone(),
             binding: self.binding.name.clone(),
@@ -372,21 +373,4 @@ impl Planner<'_> {
 
 fn in_phase(rule: &super::snapshot::PhaseIs, target: &Target) -> bool {
     target.body.as_ref().is_some_and(|body| rule.holds(body))
-}
-
-/// The Deorbit to create. It has no owner reference: a foreground deletion would remove it at once, and its list of debris has to outlive
-/// the object.
-fn manifest(target: &Target, namespace: &str, name: &str, filled: super::template::Filled) -> Value {
-    let mut labels = filled.labels;
-    labels.insert(names::TARGET_UID_LABEL.to_owned(), target.object.uid.clone());
-    labels.insert(names::TRIGGER_LABEL.to_owned(), "binding".to_owned());
-    let mut annotations = filled.annotations;
-    let object = format!("{} {}", target.object.api_version, target.object);
-    annotations.insert(names::TARGET_ANNOTATION.to_owned(), object);
-    json!({
-        "apiVersion": "deorbiter.perimeter.dev/v1alpha1",
-        "kind": "Deorbit",
-        "metadata": { "namespace": namespace, "name": name, "labels": labels, "annotations": annotations },
-        "spec": filled.spec,
-    })
 }

@@ -6,31 +6,15 @@
 use std::collections::BTreeMap;
 
 use common::api::deorbit_binding::DeorbitTemplate;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::path::{FieldPath, NoPath, NoText};
+use super::snapshot::ObjectId;
+use crate::names;
 
-/// A parsed template.
+/// A template whose texts can all be parsed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template {
-    namespace: Option<Text>,
-    labels: BTreeMap<String, Text>,
-    annotations: BTreeMap<String, Text>,
-    spec: Map<String, Value>,
-}
-
-/// A template filled from one object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Filled {
-    /// Namespace, if the template names one.
-    pub namespace: Option<String>,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// The spec of the Deorbit.
-    pub spec: Map<String, Value>,
-}
+pub struct Template(DeorbitTemplate);
 
 /// A text with field paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,62 +60,79 @@ impl Template {
     /// # Errors
     /// The first text of it that cannot be read.
     pub fn new(template: &DeorbitTemplate) -> Result<Template, Unreadable> {
-        let read = |at: String, text: &str| text.parse().map_err(|why| Unreadable { at, why });
-        let all = |at: &str, texts: &BTreeMap<String, String>| {
-            texts
-                .iter()
-                .map(|(key, text)| Ok((key.clone(), read(format!("{at}['{key}']"), text)?)))
-                .collect::<Result<BTreeMap<_, _>, Unreadable>>()
+        let same = |at: &str, text: &str| match text.parse::<Text>() {
+            Ok(_) => Ok(text.to_owned()),
+            Err(why) => Err(Unreadable { at: at.to_owned(), why }),
         };
-        // The spec stays as it is; reading its texts once finds every mistake.
-        with_texts(&template.spec, "spec", &mut |at, text| {
-            read(at.to_owned(), text).map(|_: Text| String::new())
-        })?;
-        Ok(Template {
-            namespace: template
-                .namespace
-                .as_deref()
-                .map(|text| read("namespace".to_owned(), text))
-                .transpose()?,
-            labels: all("labels", &template.labels)?,
-            annotations: all("annotations", &template.annotations)?,
-            spec: template.spec.clone(),
-        })
+        with_texts(template, same).map(Template)
     }
 
     /// Fills it from an object.
     ///
     /// # Errors
     /// The first field that the object does not have, or that is not a text.
-    pub fn fill(&self, object: &Value) -> Result<Filled, Unfit> {
-        let fill = |at: String, text: &Text| text.fill(object).map_err(|why| Unfit { at, why });
-        let all = |at: &str, texts: &BTreeMap<String, Text>| {
-            texts
-                .iter()
-                .map(|(key, text)| Ok((key.clone(), fill(format!("{at}['{key}']"), text)?)))
-                .collect::<Result<BTreeMap<_, _>, Unfit>>()
-        };
-        Ok(Filled {
-            namespace: self.namespace.as_ref().map(|text| fill("namespace".to_owned(), text)).transpose()?,
-            labels: all("labels", &self.labels)?,
-            annotations: all("annotations", &self.annotations)?,
-            spec: with_texts(&self.spec, "spec", &mut |at, text| match text.parse::<Text>() {
-                Ok(text) => fill(at.to_owned(), &text),
-                // `new` has read every text of the spec.
-                Err(_) => Ok(text.to_owned()),
-            })?,
+    pub fn fill(&self, object: &Value) -> Result<DeorbitTemplate, Unfit> {
+        with_texts(&self.0, |at, text| match text.parse::<Text>() {
+            Ok(text) => text.fill(object).map_err(|why| Unfit { at: at.to_owned(), why }),
+            // `new` has parsed every text.
+            Err(_) => Ok(text.to_owned()),
         })
     }
 
     /// Whether it names a namespace.
     #[must_use]
     pub fn names_namespace(&self) -> bool {
-        self.namespace.is_some()
+        self.0.namespace.is_some()
     }
 }
 
-/// A copy of the object with each text in it replaced.
+/// The Deorbit of an object, from its filled template. `trigger`: the value of the label. It has no owner reference: a foreground deletion
+/// would remove it at once, and its list of debris has to outlive the object.
+#[must_use]
+pub fn manifest(
+    filled: DeorbitTemplate,
+    target: &ObjectId,
+    trigger: &str,
+    namespace: &str,
+    name: &str,
+) -> Value {
+    let DeorbitTemplate { mut labels, mut annotations, spec, .. } = filled;
+    labels.insert(names::TARGET_UID_LABEL.to_owned(), target.uid.clone());
+    labels.insert(names::TRIGGER_LABEL.to_owned(), trigger.to_owned());
+    annotations.insert(names::TARGET_ANNOTATION.to_owned(), format!("{} {target}", target.api_version));
+    json!({
+        "apiVersion": names::API_VERSION,
+        "kind": "Deorbit",
+        "metadata": { "namespace": namespace, "name": name, "labels": labels, "annotations": annotations },
+        "spec": spec,
+    })
+}
+
+/// A copy of the template with each text in it replaced.
 fn with_texts<E>(
+    template: &DeorbitTemplate,
+    mut replace: impl FnMut(&str, &str) -> Result<String, E>,
+) -> Result<DeorbitTemplate, E> {
+    let namespace = template.namespace.as_deref();
+    Ok(DeorbitTemplate {
+        namespace: namespace.map(|text| replace("namespace", text)).transpose()?,
+        labels: entries_with(&template.labels, "labels", &mut replace)?,
+        annotations: entries_with(&template.annotations, "annotations", &mut replace)?,
+        spec: object_with(&template.spec, "spec", &mut replace)?,
+    })
+}
+
+fn entries_with<E>(
+    entries: &BTreeMap<String, String>,
+    at: &str,
+    replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
+) -> Result<BTreeMap<String, String>, E> {
+    let replaced =
+        |(key, text): (&String, &String)| Ok((key.clone(), replace(&format!("{at}['{key}']"), text)?));
+    entries.iter().map(replaced).collect()
+}
+
+fn object_with<E>(
     object: &Map<String, Value>,
     at: &str,
     replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
@@ -154,7 +155,7 @@ fn value_with<E>(
             let items = items.map(|(index, item)| value_with(item, &format!("{at}[{index}]"), replace));
             Value::Array(items.collect::<Result<_, E>>()?)
         }
-        Value::Object(object) => Value::Object(with_texts(object, at, replace)?),
+        Value::Object(object) => Value::Object(object_with(object, at, replace)?),
         other => other.clone(),
     })
 }

@@ -1,16 +1,17 @@
 //! Handles a request of Cluster API: reads the Cluster and its Deorbits, and creates or aborts one.
 
 use common::api::deorbit;
+use common::api::deorbit_binding::DeorbitTemplate;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::apply;
 use super::super::error::Error;
 use super::super::observe::read_deorbit;
 use super::super::snapshot::Deorbit;
-use super::super::template::{Filled, Template};
+use super::super::template::{Template, manifest};
 use super::cluster::{self, Cluster, Infrastructure, OPENSTACK};
 use super::decision::{Decision, decide, waiting};
 use super::metrics::Metrics;
@@ -134,11 +135,9 @@ impl Handler {
         };
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &named.metadata.namespace, &kind);
-        let what = || format!("read Cluster {}/{}", named.metadata.namespace, named.metadata.name);
-        let found = api.get_opt(&named.metadata.name).await;
-        let Some(found) = found.map_err(|cause| Error::Kubernetes { what: what(), cause })? else {
-            return Ok(None);
-        };
+        let what = format!("read Cluster {}/{}", named.metadata.namespace, named.metadata.name);
+        let found = api.get_opt(&named.metadata.name).await.map_err(Error::kubernetes(&what))?;
+        let Some(found) = found else { return Ok(None) };
         if found.metadata.uid.as_deref() != Some(named.metadata.uid.as_str()) {
             return Err(Trouble::Refused("there is another Cluster of that name by now".to_owned()));
         }
@@ -150,9 +149,8 @@ impl Handler {
 
     async fn deorbits(&self, namespace: &str) -> Result<Vec<Deorbit>, Trouble> {
         let api = Api::<deorbit::Deorbit>::namespaced(self.client.clone(), namespace);
-        let found = api.list(&ListParams::default()).await;
         let what = format!("list Deorbits of namespace {namespace}");
-        let found = found.map_err(|cause| Error::Kubernetes { what, cause })?;
+        let found = api.list(&ListParams::default()).await.map_err(Error::kubernetes(&what))?;
         Ok(found.items.iter().filter_map(read_deorbit).collect())
     }
 
@@ -173,25 +171,13 @@ impl Handler {
         }
         let mut filled = self.template.fill(&object).map_err(|why| cannot_be_made(cluster, why))?;
         with_identity(&mut filled, &identity);
-        let mut labels = filled.labels;
-        labels.insert(names::TARGET_UID_LABEL.to_owned(), cluster.object.uid.clone());
-        labels.insert(names::TRIGGER_LABEL.to_owned(), "cluster-api".to_owned());
-        let mut annotations = filled.annotations;
-        let target = format!("{} {}", cluster.object.api_version, cluster.object);
-        annotations.insert(names::TARGET_ANNOTATION.to_owned(), target);
-        Ok(json!({
-            "apiVersion": "deorbiter.perimeter.dev/v1alpha1",
-            "kind": "Deorbit",
-            "metadata": { "namespace": namespace, "name": name, "labels": labels, "annotations": annotations },
-            "spec": filled.spec,
-        }))
+        Ok(manifest(filled, &cluster.object, "cluster-api", namespace, name))
     }
 
     /// A kind in the version that the API server recommends.
     async fn served(&self, group: &str, kind: &str) -> Result<ApiResource, Trouble> {
-        let what = || format!("look up {kind} of {group}");
-        let found = discovery::group(&self.client, group).await;
-        let found = found.map_err(|cause| Error::Kubernetes { what: what(), cause })?;
+        let what = format!("look up {kind} of {group}");
+        let found = discovery::group(&self.client, group).await.map_err(Error::kubernetes(&what))?;
         let (resource, _) = found
             .recommended_kind(kind)
             .ok_or_else(|| Trouble::Refused(format!("the API server knows no {kind}")))?;
@@ -199,8 +185,6 @@ impl Handler {
     }
 
     async fn infrastructure(&self, namespace: &str, named: &Infrastructure) -> Result<Value, Trouble> {
-        let what = || format!("read {OPENSTACK} {namespace}/{}", named.name);
-        let trouble = |cause| Error::Kubernetes { what: what(), cause };
         let kind = match &named.version {
             Some(version) => {
                 let kind = GroupVersionKind::gvk(&named.group, version, &named.kind);
@@ -209,7 +193,8 @@ impl Handler {
             None => self.served(&named.group, &named.kind).await?,
         };
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
-        match api.get_opt(&named.name).await.map_err(trouble)? {
+        let what = format!("read {OPENSTACK} {namespace}/{}", named.name);
+        match api.get_opt(&named.name).await.map_err(Error::kubernetes(&what))? {
             Some(found) => Ok(serde_json::to_value(&found).unwrap_or_default()),
             None => Err(Trouble::Refused(format!(
                 "{OPENSTACK} {namespace}/{} is gone: its login is not known",
@@ -225,7 +210,7 @@ fn cannot_be_made(cluster: &Cluster, why: impl std::fmt::Display) -> Trouble {
 
 /// Region and type of a login are copied, where the template names the OpenStackCluster's own and leaves them open: in another region
 /// each ID would seem to be gone, and a ClusterIdentity is no Secret.
-fn with_identity(filled: &mut Filled, identity: &Value) {
+fn with_identity(filled: &mut DeorbitTemplate, identity: &Value) {
     let login = filled.spec.get_mut("openstack").and_then(|openstack| openstack.get_mut("identityRef"));
     let Some(login) = login.and_then(Value::as_object_mut) else { return };
     if login.get("name") != identity.get("name") {
@@ -241,17 +226,17 @@ fn with_identity(filled: &mut Filled, identity: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn region_and_type_of_the_identity_are_copied_and_replace_none() {
         let identity = json!({ "name": "a", "region": "north", "type": "ClusterIdentity" });
         let copied = |login: Value| {
-            let mut filled = Filled {
-                namespace: None,
-                labels: Default::default(),
-                annotations: Default::default(),
+            let mut filled = DeorbitTemplate {
                 spec: json!({ "openstack": { "identityRef": login } }).as_object().unwrap().clone(),
+                ..DeorbitTemplate::default()
             };
             with_identity(&mut filled, &identity);
             let login = &filled.spec["openstack"]["identityRef"];
