@@ -10,13 +10,13 @@ use common::conditions::{self, Seen, Status};
 use common::controller::{Controller, Next, Reconciler};
 use common::runtime::Runtime;
 use jiff::Timestamp;
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Resource as _, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::error::Error;
 use crate::names;
+use crate::trigger::apply;
 use crate::trigger::controller::CONTROLLER;
+use crate::trigger::error::Error;
 
 /// The reason of the condition Ready.
 pub const REASON: &str = "NotWatched";
@@ -71,17 +71,8 @@ impl Reconciler for Unserved {
         if !self.runtime.leadership.is_leading() {
             return Err(Error::NotLeading);
         }
-        let api = Api::<DeorbitBinding>::all(self.runtime.client.clone());
-        let params = PatchParams { field_manager: Some(names::MANAGER.to_owned()), ..PatchParams::default() };
-        match api.patch_status(key.name(), &params, &Patch::Merge(status)).await {
-            Ok(_) => Ok(Next::OnChange),
-            // It has changed, or is gone: the change is reconciled.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Next::OnChange),
-            Err(cause) => {
-                let what = format!("write the status of DeorbitBinding {}", key.name());
-                Err(Error::Management { what, cause })
-            }
-        }
+        apply::write_status(&self.runtime.client, key.name(), status).await?;
+        Ok(Next::OnChange)
     }
 }
 
@@ -105,7 +96,7 @@ fn refusal(binding: &DeorbitBinding, message: &str, now: Timestamp) -> Option<Va
     // With the resourceVersion: a deorbiter that serves the binding may have reported since it was read.
     let metadata = json!({ "uid": binding.uid(), "resourceVersion": binding.resource_version() });
     Some(json!({
-        "apiVersion": DeorbitBinding::api_version(&()), "kind": DeorbitBinding::kind(&()),
+        "apiVersion": names::API_VERSION, "kind": "DeorbitBinding",
         "metadata": metadata, "status": { "conditions": conditions },
     }))
 }

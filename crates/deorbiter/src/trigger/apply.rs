@@ -5,10 +5,13 @@
 
 use common::api::deorbit::Deorbit;
 use common::api::deorbit_binding::DeorbitBinding;
+use common::plan::Action as _;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
@@ -16,7 +19,6 @@ use super::action::Action;
 use super::error::Error;
 use super::patch;
 use super::plan::machines::needs_hook;
-use super::snapshot::ObjectId;
 use crate::names;
 
 /// Responses without spec and status, which are not needed.
@@ -28,16 +30,10 @@ const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8
 /// [`Error::Outdated`] where the object has changed; otherwise the API server's error.
 pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -> Result<(), Error> {
     match action {
-        Action::GuardBinding { binding, uid } => {
-            let api = Api::<DeorbitBinding>::all(client.clone());
-            let metadata = binding_metadata(&api, action, binding, uid).await?;
-            if metadata.deletion_timestamp.is_some() {
-                return Err(Error::Outdated(format!("DeorbitBinding {binding} is being deleted")));
-            }
-            let steps = patch::on(&metadata, names::BINDING_FINALIZER, None);
-            send(client, action, api.resource_url(), binding, steps).await
+        Action::AbortDeorbit { namespace, name, uid, .. } => {
+            abort(client, action, namespace, name, uid).await
         }
-        Action::ReleaseBinding { binding, uid, finalizer, machines } => {
+        Action::ReleaseBinding { binding, finalizer, machines, .. } => {
             if let Some(kind) = kind {
                 // The caches may not have the last one yet. An annotation without the finalizer does not count: a user removed the
                 // finalizer of an object that is being deleted.
@@ -51,79 +47,93 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
                     none_has(client, action, &another_kind(kind, "Machine", "machines"), hooked).await?;
                 }
             }
-            let api = Api::<DeorbitBinding>::all(client.clone());
-            let metadata = binding_metadata(&api, action, binding, uid).await?;
-            let steps = patch::off(&metadata, names::BINDING_FINALIZER, &[]);
-            send(client, action, api.resource_url(), binding, steps).await
+            patch_object(client, action, Some(&ApiResource::erase::<DeorbitBinding>(&()))).await
         }
-        Action::Bind { target, binding, finalizer } => {
-            let (api, metadata) = target_metadata(client, action, target, kind).await?;
-            let metadata = metadata.ok_or_else(|| gone(target))?;
-            if metadata.deletion_timestamp.is_some() {
-                return Err(Error::Outdated(format!("{target} is being deleted")));
-            }
-            let steps = patch::on(&metadata, finalizer, Some((names::BOUND_BY_ANNOTATION, binding)));
-            send(client, action, api.resource_url(), &target.name, steps).await
+        Action::GuardBinding { .. } => {
+            patch_object(client, action, Some(&ApiResource::erase::<DeorbitBinding>(&()))).await
         }
-        Action::Release { target, binding, finalizer, terminating } => {
-            let (api, metadata) = target_metadata(client, action, target, kind).await?;
-            let Some(metadata) = metadata else { return Ok(()) };
-            if metadata.deletion_timestamp.is_some() != *terminating {
-                return Err(Error::Outdated(format!("{target} is being deleted by now")));
-            }
+        _ => patch_object(client, action, kind).await,
+    }
+}
+
+/// Patches the metadata of the object that the action is about.
+async fn patch_object(client: &Client, action: &Action, kind: Option<&ApiResource>) -> Result<(), Error> {
+    let object = action.regarding();
+    let kind = kind.ok_or_else(|| Error::Outdated(format!("the kind of {object} is not known any more")))?;
+    let api = api(client, kind, object.namespace.as_deref());
+    let found = api.get_metadata_opt(&object.name).await.map_err(Error::kubernetes(action))?;
+    let found = found.map(|found| found.metadata).filter(|found| found.uid == object.uid);
+    let outdated = |why: &str| Err(Error::Outdated(format!("{object} {why}")));
+    let Some(metadata) = found else {
+        return match action {
+            Action::Release { .. } | Action::UnhookMachine { .. } => Ok(()),
+            _ => outdated("is gone, or another of the same name"),
+        };
+    };
+    let is_deleted = metadata.deletion_timestamp.is_some();
+    let steps = match action {
+        Action::GuardBinding { .. } | Action::Bind { .. } if is_deleted => {
+            return outdated("is being deleted");
+        }
+        Action::GuardBinding { .. } => patch::on(&metadata, names::BINDING_FINALIZER, None),
+        Action::ReleaseBinding { .. } => patch::off(&metadata, names::BINDING_FINALIZER, &[]),
+        Action::Bind { binding, finalizer, .. } => {
+            patch::on(&metadata, finalizer, Some((names::BOUND_BY_ANNOTATION, binding)))
+        }
+        Action::Release { terminating, .. } if is_deleted != *terminating => {
+            return outdated("is being deleted by now");
+        }
+        Action::Release { binding, finalizer, .. } => {
             let mut marks = vec![(names::BOUND_BY_ANNOTATION, binding.as_str())];
-            let annotations = metadata.annotations.as_ref();
-            let deorbit = annotations.and_then(|all| all.get(names::DEORBIT_UID_ANNOTATION));
+            let deorbit = annotation(&metadata, names::DEORBIT_UID_ANNOTATION);
             marks.extend(deorbit.map(|uid| (names::DEORBIT_UID_ANNOTATION, uid.as_str())));
-            let steps = patch::off(&metadata, finalizer, &marks);
-            send(client, action, api.resource_url(), &target.name, steps).await
+            patch::off(&metadata, finalizer, &marks)
         }
-        Action::HookMachine { machine, binding } => {
-            let (api, metadata) = target_metadata(client, action, machine, kind).await?;
-            let metadata = metadata.ok_or_else(|| gone(machine))?;
-            let steps = patch::annotate(&metadata, names::MACHINE_HOOK_ANNOTATION, binding);
-            send(client, action, api.resource_url(), &machine.name, steps).await
+        Action::HookMachine { binding, .. } => {
+            patch::annotate(&metadata, names::MACHINE_HOOK_ANNOTATION, binding)
         }
-        Action::UnhookMachine { machine, cluster, hook, finalizers } => {
-            let (api, metadata) = target_metadata(client, action, machine, kind).await?;
-            let (Some(metadata), Some(kind)) = (metadata, kind) else { return Ok(()) };
+        Action::UnhookMachine { cluster, hook, finalizers, .. } => {
             // After the Machine: Cluster API deletes a Cluster before its Machines, but the event of the Machine may arrive first.
             let clusters =
-                self::api(client, &another_kind(kind, "Cluster", "clusters"), machine.namespace.as_deref());
-            let found = clusters.get_metadata_opt(cluster).await;
-            let found = found.map_err(|cause| Error::Kubernetes { what: action.to_string(), cause })?;
+                self::api(client, &another_kind(kind, "Cluster", "clusters"), object.namespace.as_deref());
+            let found = clusters.get_metadata_opt(cluster).await.map_err(Error::kubernetes(action))?;
             let is_needed = found.map(|found| found.metadata).is_some_and(|found| {
                 let is_bound = match annotation(&found, names::BOUND_BY_ANNOTATION) {
                     Some(name) => finalizers.get(name).is_some_and(|finalizer| has(&found, finalizer)),
                     None => finalizers.values().any(|finalizer| has(&found, finalizer)),
                 };
-                is_bound
-                    && needs_hook(found.deletion_timestamp.is_some(), metadata.deletion_timestamp.is_some())
+                is_bound && needs_hook(found.deletion_timestamp.is_some(), is_deleted)
             });
             if is_needed {
-                return Err(Error::Outdated(format!("{machine} waits for the Deorbit of Cluster {cluster}")));
+                return outdated(&format!("waits for the Deorbit of Cluster {cluster}"));
             }
-            let steps = patch::remove_annotation(&metadata, names::MACHINE_HOOK_ANNOTATION, hook);
-            send(client, action, api.resource_url(), &machine.name, steps).await
+            patch::remove_annotation(&metadata, names::MACHINE_HOOK_ANNOTATION, hook)
         }
-        Action::CreateDeorbit { target, resource_version, namespace, manifest, .. } => {
-            let (api, metadata) = target_metadata(client, action, target, kind).await?;
-            let is_same = |one: &ObjectMeta| one.resource_version.as_ref() == Some(resource_version);
-            let metadata = metadata.filter(is_same);
-            let metadata = metadata.ok_or_else(|| Error::Outdated(format!("{target} has changed")))?;
+        Action::CreateDeorbit { resource_version, namespace, manifest, .. } => {
+            if metadata.resource_version.as_ref() != Some(resource_version) {
+                return outdated("has changed");
+            }
             let uid = create(client, action, namespace, manifest).await?;
-            let steps = patch::annotate(&metadata, names::DEORBIT_UID_ANNOTATION, &uid);
-            send(client, action, api.resource_url(), &target.name, steps).await
+            patch::annotate(&metadata, names::DEORBIT_UID_ANNOTATION, &uid)
         }
-        Action::RecordDeorbit { target, uid, .. } => {
-            let (api, metadata) = target_metadata(client, action, target, kind).await?;
-            let metadata = metadata.ok_or_else(|| gone(target))?;
-            let steps = patch::annotate(&metadata, names::DEORBIT_UID_ANNOTATION, uid);
-            send(client, action, api.resource_url(), &target.name, steps).await
-        }
-        Action::AbortDeorbit { namespace, name, uid, .. } => {
-            abort(client, action, namespace, name, uid).await
-        }
+        Action::RecordDeorbit { uid, .. } => patch::annotate(&metadata, names::DEORBIT_UID_ANNOTATION, uid),
+        // It changes no object but the Deorbit.
+        Action::AbortDeorbit { .. } => Vec::new(),
+    };
+    send(client, action, api.resource_url(), &object.name, steps).await
+}
+
+/// Patches the status of a binding. One that has changed or is gone is left alone: the change is reconciled.
+///
+/// # Errors
+/// The API server's error.
+pub async fn write_status(client: &Client, name: &str, patch: Value) -> Result<(), Error> {
+    let api = Api::<DeorbitBinding>::all(client.clone());
+    let params = PatchParams { field_manager: Some(names::MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch_status(name, &params, &Patch::Merge(patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(cause) => Err(Error::kubernetes(&format!("write the status of DeorbitBinding {name}"))(cause)),
     }
 }
 
@@ -147,7 +157,7 @@ pub async fn create(
         Err(kube::Error::Api(status)) if status.code == 409 => {
             Err(Error::Outdated(format!("{}: it exists already", what.to_string())))
         }
-        Err(cause) => Err(Error::Kubernetes { what: what.to_string(), cause }),
+        Err(cause) => Err(Error::kubernetes(what)(cause)),
     }
 }
 
@@ -163,8 +173,7 @@ pub async fn abort(
     uid: &str,
 ) -> Result<(), Error> {
     let api = Api::<Deorbit>::namespaced(client.clone(), namespace);
-    let found = api.get_metadata_opt(name).await;
-    let found = found.map_err(|cause| Error::Kubernetes { what: what.to_string(), cause })?;
+    let found = api.get_metadata_opt(name).await.map_err(Error::kubernetes(what))?;
     let found = found.map(|found| found.metadata).filter(|found| found.uid.as_deref() == Some(uid));
     let gone = || Error::Outdated(format!("Deorbit {namespace}/{name} is gone, or another of the same name"));
     let resource_version = found.ok_or_else(gone)?.resource_version;
@@ -182,37 +191,6 @@ pub(super) fn api(client: &Client, kind: &ApiResource, namespace: Option<&str>) 
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, kind),
         None => Api::all_with(client.clone(), kind),
     }
-}
-
-fn gone(target: &ObjectId) -> Error {
-    Error::Outdated(format!("{target} is gone, or another of the same name"))
-}
-
-/// The metadata of an object now; None if it is gone or has another UID.
-async fn target_metadata(
-    client: &Client,
-    action: &Action,
-    target: &ObjectId,
-    kind: Option<&ApiResource>,
-) -> Result<(Api<DynamicObject>, Option<ObjectMeta>), Error> {
-    let kind = kind.ok_or_else(|| Error::Outdated(format!("the kind of {target} is not known any more")))?;
-    let api = api(client, kind, target.namespace.as_deref());
-    let found = api.get_metadata_opt(&target.name).await;
-    let found = found.map_err(|cause| Error::Kubernetes { what: action.to_string(), cause })?;
-    let metadata = found.map(|found| found.metadata).filter(|found| found.uid.as_ref() == Some(&target.uid));
-    Ok((api, metadata))
-}
-
-async fn binding_metadata(
-    api: &Api<DeorbitBinding>,
-    action: &Action,
-    name: &str,
-    uid: &str,
-) -> Result<ObjectMeta, Error> {
-    let found = api.get_metadata_opt(name).await;
-    let found = found.map_err(|cause| Error::Kubernetes { what: action.to_string(), cause })?;
-    let found = found.map(|found| found.metadata).filter(|found| found.uid.as_deref() == Some(uid));
-    found.ok_or_else(|| Error::Outdated(format!("DeorbitBinding {name} is gone")))
 }
 
 fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a String> {
@@ -241,7 +219,7 @@ async fn none_has(
             Ok(page) => page,
             // The kind is gone, and so are its objects.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            Err(cause) => return Err(Error::Kubernetes { what: action.to_string(), cause }),
+            Err(cause) => return Err(Error::kubernetes(action)(cause)),
         };
         if page.items.iter().any(|one| is_bound(&one.metadata)) {
             return Err(Error::Outdated(format!("{} are still bound", kind.plural)));
@@ -283,6 +261,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::trigger::snapshot::ObjectId;
 
     /// An API server with one Machine and its Cluster; the patches that it gets.
     fn server(machine: Value, cluster: Option<Value>) -> (Client, Arc<Mutex<Vec<Value>>>) {

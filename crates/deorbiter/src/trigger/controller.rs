@@ -12,11 +12,10 @@ use common::conditions;
 use common::controller::{Controller, Next, Queue, Reconciler};
 use common::events::Events;
 use common::executor::{ActionError as _, Executor};
-use common::plan::Plan;
+use common::plan::{Action as _, Plan};
 use common::runtime::Runtime;
 use jiff::Timestamp;
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Resource as _, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::action::Action;
@@ -134,20 +133,10 @@ impl Bindings {
         let executor = Executor { events: &memo.events, ..Executor::from(&self.runtime) };
         let mut failure: Option<Error> = None;
         for step in &plan.steps {
+            let object = step.action.regarding();
             let kind = match &step.action {
-                Action::GuardBinding { .. } => None,
-                Action::ReleaseBinding { binding, .. } => {
-                    by_name.get(binding).map(|binding| kind_of(binding))
-                }
-                Action::HookMachine { machine: target, .. }
-                | Action::UnhookMachine { machine: target, .. }
-                | Action::Bind { target, .. }
-                | Action::Release { target, .. }
-                | Action::CreateDeorbit { target, .. }
-                | Action::RecordDeorbit { target, .. }
-                | Action::AbortDeorbit { target, .. } => {
-                    Some((target.api_version.to_owned(), target.kind.to_owned()))
-                }
+                Action::ReleaseBinding { binding, .. } => by_name.get(binding).map(|one| kind_of(one)),
+                _ => Some((object.api_version.to_owned(), object.kind.to_owned())),
             };
             let kind = kind.and_then(|kind| memo.observer.watches.resource(&kind));
             let action = apply::act(&self.runtime.client, &step.action, kind);
@@ -182,21 +171,11 @@ impl Bindings {
         if new == old || !self.runtime.leadership.is_leading() {
             return Ok(());
         }
-        let api = Api::<DeorbitBinding>::all(self.runtime.client.clone());
-        let params = PatchParams { field_manager: Some(names::MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = Patch::Merge(json!({
-            "apiVersion": DeorbitBinding::api_version(&()), "kind": DeorbitBinding::kind(&()),
+        let patch = json!({
+            "apiVersion": names::API_VERSION, "kind": "DeorbitBinding",
             "metadata": { "uid": binding.metadata.uid }, "status": new,
-        }));
-        let name = binding.name_any();
-        match api.patch_status(&name, &params, &patch).await {
-            Ok(_) => Ok(()),
-            // It is gone, or another of its name.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(cause) => {
-                Err(Error::Kubernetes { what: format!("write the status of DeorbitBinding {name}"), cause })
-            }
-        }
+        });
+        apply::write_status(&self.runtime.client, &binding.name_any(), patch).await
     }
 }
 
