@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::api::deorbit::{self, Phase};
-use common::api::deorbit_binding::{DeorbitBinding, DeorbitBindingStatus, MachineHook};
+use common::api::deorbit_binding::{DeorbitBinding, MachineHook};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
@@ -18,7 +18,7 @@ use super::error::Error;
 use super::plan::needs_body;
 use super::rules::{self, Selection};
 use super::snapshot::{
-    Binding, Counted, Deorbit, End, Machine, ObjectId, Refused, Snapshot, Target, Targets, lasting,
+    Binding, Deorbit, End, Machine, ObjectId, Refused, Snapshot, Target, Targets, lasting,
 };
 use super::watches::{GroupVersionKindKey, Known, Meta, Watches};
 use crate::names;
@@ -73,7 +73,8 @@ impl Observer {
             .flat_map(|binding| std::iter::once(kind_of(binding)).chain(machines_of(binding)))
             .collect();
         self.watches.retain(&kinds);
-        let mut snapshot = Snapshot { bindings: Vec::new(), deorbits: read_deorbits(deorbits) };
+        let deorbits = deorbits.iter().filter_map(|one| read_deorbit(one)).collect();
+        let mut snapshot = Snapshot { bindings: Vec::new(), deorbits };
         self.unread = false;
         let mut alive = BTreeSet::new();
         for binding in bindings {
@@ -102,7 +103,7 @@ impl Observer {
             targets: Targets::Whole(Vec::new()),
             hooks: machines_of(binding).is_some(),
             machines: Vec::new(),
-            counted: counted(binding.status.as_ref()),
+            status: binding.status.clone().unwrap_or_default(),
         };
         let (resource, objects) = match self.watches.known(&kind_of(binding)).await {
             Known::Objects(watch, objects) => {
@@ -181,7 +182,7 @@ impl Observer {
 
     async fn namespaces(&self, selector: &Selector) -> Result<BTreeSet<String>, Error> {
         let list = Api::<Namespace>::all(self.client.clone()).list_metadata(&ListParams::default()).await;
-        let list = list.map_err(|cause| Error::Kubernetes { what: "list Namespaces".to_owned(), cause })?;
+        let list = list.map_err(Error::kubernetes(&"list Namespaces"))?;
         Ok(list.items.iter().filter(|one| selector.matches(one.labels())).map(|one| one.name_any()).collect())
     }
 
@@ -206,7 +207,7 @@ impl Observer {
         let found: Option<DynamicObject> = api
             .get_opt(&target.object.name)
             .await
-            .map_err(|cause| Error::Kubernetes { what: format!("read {}", target.object), cause })?;
+            .map_err(Error::kubernetes(&format!("read {}", target.object)))?;
         let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&uid));
         let Some((found, mut target)) = found.and_then(|found| {
             let target = seen.target(&found.metadata)?;
@@ -224,14 +225,6 @@ impl Observer {
 /// The group of an `apiVersion`; empty for the core group.
 fn group_of(api_version: &str) -> String {
     api_version.split_once('/').map_or_else(String::new, |(group, _)| group.to_owned())
-}
-
-fn counted(status: Option<&DeorbitBindingStatus>) -> Counted {
-    status.map_or_else(Counted::default, |status| Counted {
-        bound: status.bound,
-        deorbiting: status.deorbiting,
-        held: status.held,
-    })
 }
 
 /// `apiVersion` and kind that a binding names.
@@ -311,10 +304,6 @@ impl Seen<'_> {
             refused: None,
         })
     }
-}
-
-fn read_deorbits(deorbits: &[Arc<deorbit::Deorbit>]) -> Vec<Deorbit> {
-    deorbits.iter().filter_map(|one| read_deorbit(one)).collect()
 }
 
 /// A Deorbit for the plan.

@@ -19,6 +19,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::deorbit::DeorbitSpec;
+use common::api::deorbit_binding::DeorbitBindingStatus;
 use common::plan::Plan;
 use serde_json::Value;
 
@@ -26,7 +27,7 @@ pub use self::standing::{Readiness, Standing};
 use super::action::{Action, about, about_binding};
 use super::deorbit_name::deorbit_name;
 use super::reason::Reason;
-use super::snapshot::{Binding, Counted, Deorbit, End, Rules, Snapshot, Target, Targets};
+use super::snapshot::{Binding, Deorbit, End, PhaseIs, Rules, Snapshot, Target, Targets};
 use super::template::manifest;
 use crate::names;
 
@@ -145,7 +146,7 @@ impl Planner<'_> {
                 &[]
             }
             Targets::Unknown(why) => {
-                let Counted { bound, deorbiting, held } = binding.counted;
+                let DeorbitBindingStatus { bound, deorbiting, held, .. } = binding.status;
                 let readiness = Readiness::Unknown(why.clone());
                 self.standing = Standing { bound, deorbiting, held, readiness };
                 return;
@@ -222,7 +223,8 @@ impl Planner<'_> {
         } else if let Ok(rules) = &self.binding.rules
             && (!bound || !marked)
         {
-            let desired = bound || rules.finalizer_when.as_ref().is_none_or(|rule| in_phase(rule, target));
+            let in_phase = |rule: &PhaseIs| target.body.as_ref().is_some_and(|body| rule.holds(body));
+            let desired = bound || rules.finalizer_when.as_ref().is_none_or(in_phase);
             if desired {
                 let because = if bound {
                     Reason::Adopted { binding: name.clone() }
@@ -259,7 +261,7 @@ impl Planner<'_> {
         // The protecting annotations are unknown while the rules cannot be read: nothing is released then.
         if let (Err(why), Some(End::Complete | End::CompletedWithDebris)) = (&self.binding.rules, deorbit.end)
         {
-            return self.hold(target, Reason::DeorbitNotCreated { why: why.clone() });
+            return self.not_created(target, why);
         }
         match (deorbit.terminating, deorbit.end) {
             // It was aborted; another one is created when it is gone.
@@ -275,10 +277,10 @@ impl Planner<'_> {
     fn create(&mut self, target: &Target) {
         let rules = match &self.binding.rules {
             Ok(rules) => rules,
-            Err(why) => return self.hold(target, Reason::DeorbitNotCreated { why: why.clone() }),
+            Err(why) => return self.not_created(target, why),
         };
         let Some(body) = &target.body else {
-            return self.hold(target, Reason::DeorbitNotCreated { why: "it could not be read".to_owned() });
+            return self.not_created(target, "it could not be read");
         };
         if rules.when.as_ref().is_some_and(|rule| !rule.holds(body)) {
             self.standing.deorbiting += 1;
@@ -286,11 +288,11 @@ impl Planner<'_> {
         }
         let filled = match rules.template.fill(body) {
             Ok(filled) => filled,
-            Err(why) => return self.hold(target, Reason::DeorbitNotCreated { why: why.to_string() }),
+            Err(why) => return self.not_created(target, why),
         };
         let Some(namespace) = filled.namespace.clone().or_else(|| target.object.namespace.clone()) else {
-            let why = "template.namespace is not given, and the object has no namespace".to_owned();
-            return self.hold(target, Reason::DeorbitNotCreated { why });
+            let why = "template.namespace is not given, and the object has no namespace";
+            return self.not_created(target, why);
         };
         let name = deorbit_name(&target.object.name, &target.object.uid);
         if let Some(known) = self.deorbits.iter().find(|one| one.namespace == namespace && one.name == name) {
@@ -300,7 +302,7 @@ impl Planner<'_> {
                 && desired.is_ok_and(|desired: DeorbitSpec| desired == known.spec);
             if !is_ours {
                 let why = format!("a Deorbit {namespace}/{name} that was created for something else exists");
-                return self.hold(target, Reason::DeorbitNotCreated { why });
+                return self.not_created(target, why);
             }
             self.standing.deorbiting += 1;
             let action = Action::RecordDeorbit {
@@ -313,7 +315,7 @@ impl Planner<'_> {
         // Each try would be refused in the same way, and the object must be reported as held.
         match &target.refused {
             Some(refused) => {
-                self.hold(target, Reason::DeorbitNotCreated { why: refused.why.clone() });
+                self.not_created(target, &refused.why);
                 if !refused.stale {
                     return;
                 }
@@ -365,12 +367,12 @@ impl Planner<'_> {
         self.plan.step(action, because);
     }
 
+    fn not_created(&mut self, target: &Target, why: impl ToString) {
+        self.hold(target, Reason::DeorbitNotCreated { why: why.to_string() });
+    }
+
     fn hold(&mut self, target: &Target, because: Reason) {
         self.standing.held += 1;
         self.plan.problem(about(&target.object), because);
     }
-}
-
-fn in_phase(rule: &super::snapshot::PhaseIs, target: &Target) -> bool {
-    target.body.as_ref().is_some_and(|body| rule.holds(body))
 }

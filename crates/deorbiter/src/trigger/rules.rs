@@ -137,7 +137,8 @@ fn unknown(given: &Map<String, Value>, known: &Value, at: &str) -> Option<String
 /// # Errors
 /// One sentence: what is wrong, and where.
 pub fn selection(spec: &DeorbitBindingSpec) -> Result<Selection, String> {
-    let read = |at: &str, selector: &LabelSelector| {
+    let read = |at: &str, selector: &Option<LabelSelector>| {
+        let Some(selector) = selector else { return Ok(None) };
         let expressions = selector.match_expressions.iter().map(|one| meta::LabelSelectorRequirement {
             key: one.key.clone(),
             operator: format!("{:?}", one.operator),
@@ -147,19 +148,11 @@ pub fn selection(spec: &DeorbitBindingSpec) -> Result<Selection, String> {
             match_labels: Some(selector.match_labels.clone()),
             match_expressions: Some(expressions.collect()),
         };
-        Selector::try_from(selector).map_err(|error| format!("targetRef.{at}: {error}"))
+        Selector::try_from(selector).map(Some).map_err(|error| format!("targetRef.{at}: {error}"))
     };
-    let target = &spec.target_ref;
     Ok(Selection {
-        labels: target
-            .label_selector
-            .as_ref()
-            .map_or_else(|| Ok(Selector::default()), |selector| read("labelSelector", selector))?,
-        namespaces: target
-            .namespace_selector
-            .as_ref()
-            .map(|selector| read("namespaceSelector", selector))
-            .transpose()?,
+        labels: read("labelSelector", &spec.target_ref.label_selector)?.unwrap_or_default(),
+        namespaces: read("namespaceSelector", &spec.target_ref.namespace_selector)?,
     })
 }
 

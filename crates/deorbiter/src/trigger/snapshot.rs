@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use common::api::deorbit::DeorbitSpec;
+use common::api::deorbit_binding::DeorbitBindingStatus;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -47,19 +48,8 @@ pub struct Binding {
     pub hooks: bool,
     /// In this case all Machines of Cluster API.
     pub machines: Vec<Machine>,
-    /// The counts in its status.
-    pub counted: Counted,
-}
-
-/// How many objects a binding has, and in what state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Objects that carry its finalizer.
-    pub bound: i32,
-    /// Objects that are being deleted and wait for their Deorbit, or for their phase.
-    pub deorbiting: i32,
-    /// Objects that are being deleted and wait for a person.
-    pub held: i32,
+    /// Its status, which has the last counts.
+    pub status: DeorbitBindingStatus,
 }
 
 /// The rules of a binding.

@@ -10,7 +10,7 @@ use crate::names;
 use crate::trigger::action::Action;
 use crate::trigger::plan::{Decision, needs_body, plan};
 use crate::trigger::snapshot::{
-    Binding, Counted, Deorbit, End, Machine, ObjectId, PhaseIs, Rules, Snapshot, Target, Targets,
+    Binding, Deorbit, End, Machine, ObjectId, PhaseIs, Rules, Snapshot, Target, Targets,
 };
 use crate::trigger::template::Template;
 
@@ -172,7 +172,7 @@ impl TestEnv {
             targets: Targets::Whole(Vec::new()),
             hooks: bound.hooks,
             machines: if bound.hooks { self.machines.values().cloned().collect() } else { Vec::new() },
-            counted: Counted::default(),
+            status: Default::default(),
         };
         let targets = self
             .objects

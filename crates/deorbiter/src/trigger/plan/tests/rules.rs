@@ -1,9 +1,10 @@
+use common::api::deorbit_binding::DeorbitBindingStatus;
 use common::plan::{Action as _, Reason as _};
 
 use super::env::{OTHERS, OURS, PROTECT, TestEnv};
 use crate::names;
 use crate::trigger::plan::{Decision, Readiness, Standing, plan};
-use crate::trigger::snapshot::{Counted, End, Refused, Targets};
+use crate::trigger::snapshot::{End, Refused, Targets};
 
 fn steps(env: &TestEnv) -> Vec<(&'static str, &'static str)> {
     env.plan().plan.steps.iter().map(|step| (step.action.name(), step.because.code())).collect()
@@ -289,7 +290,7 @@ fn a_younger_binding_binds_nothing_new_while_the_selection_of_an_older_one_is_un
     let mut snapshot = env.snapshot();
     let older = snapshot.bindings.iter_mut().find(|binding| binding.name == "a").unwrap();
     older.targets = Targets::Unknown("list Namespaces: 429".into());
-    older.counted = Counted { bound: 3, deorbiting: 2, held: 1 };
+    older.status = DeorbitBindingStatus { bound: 3, deorbiting: 2, held: 1, ..Default::default() };
     let decision = plan(&snapshot);
     assert!(decision.plan.steps.is_empty(), "{:?}", decision.plan);
     let Standing { bound, deorbiting, held, readiness } = &decision.standings["a"];
