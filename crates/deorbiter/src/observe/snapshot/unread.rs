@@ -1,9 +1,8 @@
 //! Why a server could not be read, and whether a timeout may end the wait.
 
-use std::fmt;
-
 /// Why the target cluster or OpenStack could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub enum Unread {
     /// No response at all: for the target it counts against `timeouts.apiUnavailable`.
     NoResponse(String),
@@ -42,18 +41,4 @@ impl Unread {
 
     /// The reasons of an outage.
     pub const OUTAGES: [&str; 2] = ["NoResponse", "ServerError"];
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unread::NoResponse(why)
-            | Unread::Failing(why)
-            | Unread::Refused(why)
-            | Unread::CredentialGone(why)
-            | Unread::NoSecret(why)
-            | Unread::ManagementCluster(why)
-            | Unread::NotProven(why) => f.write_str(why),
-        }
-    }
 }
