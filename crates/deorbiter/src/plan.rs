@@ -60,24 +60,6 @@ pub struct Decision {
     pub requeue_after: Option<Duration>,
 }
 
-impl Decision {
-    /// Nothing to do.
-    fn of(run: &Run) -> Decision {
-        Decision {
-            plan: Plan::default(),
-            status: run.status.clone(),
-            book: run.book.clone(),
-            records: run.records.clone(),
-            tally: Tally::default(),
-            requeue_after: None,
-        }
-    }
-
-    fn step(&mut self, run: &Run, act: Act, because: Reason) {
-        self.plan.step(Action { run: Arc::new(action::regarding(run)), act }, because);
-    }
-}
-
 /// How many records are left, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {

@@ -65,23 +65,19 @@ pub(super) fn all(planner: &mut Planner<'_>) {
 
 fn block_word(planner: &Planner<'_>) -> Option<Word> {
     let run = &planner.snapshot.run;
-    match &planner.snapshot.cluster {
-        Ok(cluster) if cluster.block.any() => Some((
-            "CreationBlocked",
-            Status::True,
-            "InPlace",
-            "new claims, snapshots and load balancers are refused until the Deorbit is deleted".into(),
-        )),
-        Ok(_) => Some(("CreationBlocked", Status::False, "NotInPlace", "nothing is refused".into())),
+    let (status, reason, message) = match &planner.snapshot.cluster {
+        Ok(cluster) if cluster.block.any() => {
+            let message = "new claims, snapshots and load balancers are refused until the Deorbit is deleted";
+            (Status::True, "InPlace", message)
+        }
+        Ok(_) => (Status::False, "NotInPlace", "nothing is refused"),
         // An outage does not set it to Unknown if there was never a block.
-        Err(_) if run.held && block::may_exist(run) => Some((
-            "CreationBlocked",
-            Status::Unknown,
-            "Unavailable",
-            "the target cluster cannot be read".into(),
-        )),
-        Err(_) => None,
-    }
+        Err(_) if run.held && block::may_exist(run) => {
+            (Status::Unknown, "Unavailable", "the target cluster cannot be read")
+        }
+        Err(_) => return None,
+    };
+    Some(("CreationBlocked", status, reason, message.to_owned()))
 }
 
 /// The conditions that depend on what was observed, not on the phase.
@@ -142,50 +138,18 @@ fn protected() -> String {
 fn progress(planner: &Planner<'_>) -> Vec<Word> {
     let (status, run) = (&planner.status, &planner.snapshot.run);
     let (remaining, kept, debris) = (planner.tally.total, status.kept, status.debris_count);
-    let word = word(status.phase);
-    let waiting = || match planner.refusal() {
-        _ if run.protected => ("Protected", protected()),
-        Some(("TargetReachable", unread)) => {
-            ("TargetRefused", format!("the run waits until this is fixed: {unread}"))
-        }
-        Some((_, unread @ Unread::NotProven(_))) => {
-            ("LoginNotProven", format!("the run waits until this is fixed: {unread}"))
-        }
-        Some((_, unread)) => ("CloudRefused", format!("the run waits until this is fixed: {unread}")),
-        None => (word, format!("{remaining} remaining, {kept} kept")),
-    };
     let left = format!("{debris} left; status.debris lists them");
-    let (complete, failed, ready, stalled, reason, message) = match status.phase {
-        Phase::Succeeded if debris == 0 => (
-            Status::True,
-            Status::False,
-            Status::True,
-            Status::False,
-            "Complete",
-            match (&planner.snapshot.cloud, run.spec.provider) {
-                (Some(_), _) => "everything is gone".to_owned(),
-                (None, Provider::OpenStack) => {
-                    "the cluster has nothing left; OpenStack was not read".to_owned()
-                }
-                (None, Provider::Any) => "the cluster has nothing left; no cloud was read".to_owned(),
-            },
-        ),
-        Phase::Succeeded => (
-            Status::True,
-            Status::False,
-            Status::True,
-            Status::False,
-            "CompletedWithDebris",
-            format!("released with {left}"),
-        ),
-        Phase::Failed => (
-            Status::False,
-            Status::True,
-            Status::False,
-            Status::True,
-            "Failed",
-            format!("{left}, and spec.onTimeout is Block"),
-        ),
+    let (reason, message) = match status.phase {
+        Phase::Succeeded if debris == 0 => {
+            let message = match (&planner.snapshot.cloud, run.spec.provider) {
+                (Some(_), _) => "everything is gone",
+                (None, Provider::OpenStack) => "the cluster has nothing left; OpenStack was not read",
+                (None, Provider::Any) => "the cluster has nothing left; no cloud was read",
+            };
+            ("Complete", message.to_owned())
+        }
+        Phase::Succeeded => ("CompletedWithDebris", format!("released with {left}")),
+        Phase::Failed => ("Failed", format!("{left}, and spec.onTimeout is Block")),
         Phase::Planned => {
             let reported = planner.tally.reported;
             let only = if reported > 0 { format!(", {reported} reported") } else { String::new() };
@@ -199,27 +163,35 @@ fn progress(planner: &Planner<'_>) -> Vec<Word> {
                 remaining - reported,
                 status.records
             );
-            (Status::False, Status::False, Status::True, Status::False, "Planned", message)
+            ("Planned", message)
         }
-        _ => {
-            let (reason, message) = waiting();
-            let stalled =
-                if run.protected || planner.refusal().is_some() { Status::True } else { Status::False };
-            (Status::False, Status::False, Status::False, stalled, reason, message)
-        }
+        _ if run.protected => ("Protected", protected()),
+        phase => match planner.refusal() {
+            Some((server, unread)) => {
+                let reason = match unread {
+                    _ if server == "TargetReachable" => "TargetRefused",
+                    Unread::NotProven(_) => "LoginNotProven",
+                    _ => "CloudRefused",
+                };
+                (reason, format!("the run waits until this is fixed: {unread}"))
+            }
+            None => (word(phase), format!("{remaining} remaining, {kept} kept")),
+        },
     };
-    let not = |status: Status| if status == Status::True { Status::False } else { Status::True };
-    let reconciling = if ready == Status::True { Status::False } else { not(stalled) };
+    let (is_complete, is_failed) = (status.phase == Phase::Succeeded, status.phase == Phase::Failed);
+    let is_ready = is_complete || status.phase == Phase::Planned;
+    let is_stalled = is_failed || !is_ready && (run.protected || planner.refusal().is_some());
+    let condition =
+        |kind, is_so| (kind, if is_so { Status::True } else { Status::False }, reason, message.clone());
     let mut words = vec![
-        ("Complete", complete, reason, message.clone()),
-        ("Failed", failed, reason, message.clone()),
-        ("Ready", ready, reason, message.clone()),
-        ("Reconciling", reconciling, reason, message.clone()),
-        ("Stalled", stalled, reason, message.clone()),
+        condition("Complete", is_complete),
+        condition("Failed", is_failed),
+        condition("Ready", is_ready),
+        condition("Reconciling", !is_ready && !is_stalled),
+        condition("Stalled", is_stalled),
     ];
     if run.spec.dry_run {
-        let planned = if status.phase == Phase::Planned { Status::True } else { Status::False };
-        words.push(("Planned", planned, reason, message));
+        words.push(condition("Planned", status.phase == Phase::Planned));
     } else if status_of(&run.status, "Planned").is_some() {
         words.push(("Planned", Status::False, "DryRunEnded", "spec.dryRun is false".to_owned()));
     }
@@ -263,16 +235,13 @@ pub(super) fn verified(planner: &Planner<'_>, debris: i64) -> Word {
             ("Verified", Status::True, "NothingFound", message)
         }
         (Some(Ok(_)), None) => ("Verified", Status::True, "EachIDIsGone", "0 left".to_owned()),
-        (_, Some(why)) => {
-            let message = format!("the cluster has nothing left; not everything could be verified: {why}");
-            ("Verified", Status::Unknown, "NotProven", message)
+        (_, unknown) => {
+            let why = match unknown {
+                Some(why) => format!("not everything could be verified: {why}"),
+                None => "OpenStack was not read".to_owned(),
+            };
+            ("Verified", Status::Unknown, "NotProven", format!("the cluster has nothing left; {why}"))
         }
-        (_, None) => (
-            "Verified",
-            Status::Unknown,
-            "NotProven",
-            "the cluster has nothing left; OpenStack was not read".to_owned(),
-        ),
     }
 }
 

@@ -1,14 +1,16 @@
 //! The end of a run: clean, or with a list of what is left; and what happens to a Deorbit that has ended.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::deorbit::{Debris, OnTimeout, Phase, Trigger};
+use common::plan::Plan;
 use jiff::Timestamp;
 
 use super::machine::is_retried;
 use super::outlook::{self, Left, is_over};
 use super::reason::Reason;
-use super::{Act, Decision, LATER, Planner, SELDOM, action, presence};
+use super::{Act, Action, Decision, LATER, Planner, SELDOM, Tally, action, presence};
 use crate::observe::snapshot::Run;
 use crate::record::Book;
 
@@ -128,28 +130,28 @@ fn expires_in(run: &Run, now: Timestamp) -> Option<Duration> {
 /// version of deorbiter. None: its cluster has to be read.
 #[must_use]
 pub fn resting(run: &Run, now: Timestamp) -> Option<Decision> {
+    let (mut plan, mut requeue_after) = (Plan::default(), None);
     if run.status.phase == Phase::Unknown && run.deleting.is_none() {
-        let mut decision = Decision::of(run);
-        decision.plan.problem(action::regarding(run), Reason::UnknownPhase);
-        return Some(decision);
+        plan.problem(action::regarding(run), Reason::UnknownPhase);
+    } else {
+        let is_settled = run.status.observed_generation == run.generation;
+        let is_over = match run.status.phase {
+            Phase::Planned => run.spec.dry_run,
+            phase => phase.is_final() && !is_retried(run),
+        };
+        let may_be_blocked = run.spec.cluster_survives && super::block::may_exist(run);
+        if run.deleting.is_some() || !is_settled || !is_over || may_be_blocked {
+            return None;
+        }
+        requeue_after = run.status.phase.is_final().then(|| expires_in(run, now)).flatten();
+        if requeue_after.is_some_and(|wait| wait.is_zero()) {
+            let action = Action { run: Arc::new(action::regarding(run)), act: Act::DeleteDeorbit };
+            plan.step(action, Reason::Expired);
+            requeue_after = Some(LATER);
+        }
     }
-    let is_settled = run.status.observed_generation == run.generation;
-    let is_over = match run.status.phase {
-        Phase::Planned => run.spec.dry_run,
-        phase => phase.is_final() && !is_retried(run),
-    };
-    let may_be_blocked = run.spec.cluster_survives && super::block::may_exist(run);
-    if run.deleting.is_some() || !is_settled || !is_over || may_be_blocked {
-        return None;
-    }
-    let expires_in = run.status.phase.is_final().then(|| expires_in(run, now)).flatten();
-    let mut decision = Decision::of(run);
-    decision.requeue_after = expires_in;
-    if expires_in.is_some_and(|wait| wait.is_zero()) {
-        decision.step(run, Act::DeleteDeorbit, Reason::Expired);
-        decision.requeue_after = Some(LATER);
-    }
-    Some(decision)
+    let (status, book, records) = (run.status.clone(), run.book.clone(), run.records.clone());
+    Some(Decision { plan, status, book, records, tally: Tally::default(), requeue_after })
 }
 
 pub(super) fn entry(kind: &str, name: String, reason: String) -> Debris {

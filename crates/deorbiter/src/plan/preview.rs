@@ -1,7 +1,6 @@
 //! The preview of a run: the actions that it would take, by the same rules.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use common::api::deorbit::Kind;
 use common::plan::Plan;
@@ -26,52 +25,48 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     };
     let mut planner = Planner::new(settings, snapshot, now);
     let found = planner.record();
-    let Planner { about, mut book, records, unproven, .. } = planner;
-    book.taken = true;
-    let mut out = Plan::default();
-    for (act, because) in deletion::steps(run, &records, cluster, &found) {
-        out.step(Action { run: Arc::clone(&about), act }, because);
+    planner.book.taken = true;
+    for (act, because) in deletion::steps(run, &planner.records, cluster, &found) {
+        planner.step(act, because);
     }
+    let kept = |why: String| Reason::Kept { why };
     let asked = run.spec.resources.routes.as_ref();
     match (asked, cloud.and_then(|cloud| cloud.routes.as_ref())) {
         (Some(asked), Some(Ok(routes))) => {
-            routes::add(&mut book.routes, &routes.all, cluster);
+            routes::add(&mut planner.book.routes, &routes.all, cluster);
             if run.spec.cluster_survives {
-                for route in book.routes.iter().map(NodeRoute::route) {
-                    let why =
-                        format!("route {route}: the cluster survives and needs the routes to its Nodes");
-                    out.problem((*about).clone(), Reason::Kept { why });
+                for route in planner.book.routes.iter().map(NodeRoute::route).collect::<Vec<_>>() {
+                    let why = "the cluster survives and needs the routes to its Nodes";
+                    planner.find(kept(format!("route {route}: {why}")));
                 }
             }
-            let nodes = routes::unneeded(run, book.proof.any(), &mut book.routes);
+            let nodes = routes::unneeded(run, planner.book.proof.any(), &mut planner.book.routes);
             if let Some(act) = routes::removal(asked, routes, nodes) {
-                out.step(Action { run: Arc::clone(&about), act }, Reason::Requested);
+                planner.step(act, Reason::Requested);
             }
             for DoubtfulRoute { route, why } in &routes.doubtful {
-                let why = format!("route {route}: its next hop may still exist: {why}");
-                out.problem((*about).clone(), Reason::Kept { why });
+                planner.find(kept(format!("route {route}: its next hop may still exist: {why}")));
             }
             if let Some(why) = &routes.unread {
-                out.problem((*about).clone(), routes::unknown(asked, why));
+                planner.find(routes::unknown(asked, why));
             }
         }
-        (Some(asked), Some(Err(why))) => out.problem((*about).clone(), routes::unknown(asked, why)),
+        (Some(asked), Some(Err(why))) => planner.find(routes::unknown(asked, why)),
         _ => {}
     }
-    let swept = cloud.map(|cloud| discovery::found(run, &book, &records, cloud)).unwrap_or_default();
-    if let Some(unread) = unproven {
-        out.problem((*about).clone(), Reason::LoginNotProven { why: unread.to_string() });
+    if let Some(cloud) = cloud {
+        let swept = discovery::found(run, &planner.book, &planner.records, cloud);
+        planner.records.extend(swept.into_iter().map(|one| one.record));
     }
     let (asked, going) = (with(&found, is_asked), with(&found, |one| one.deleting.is_some()));
-    for record in records.iter().chain(swept.iter().map(|one| &one.record)) {
+    for record in std::mem::take(&mut planner.records) {
         let object = (record.kind, record.uid.as_str());
         let how = match (&record.kept, record.kind) {
             (Some(why), _) => {
-                let why = format!("{}: {why}", named(record));
-                out.problem((*about).clone(), Reason::Kept { why });
+                planner.find(kept(format!("{}: {why}", named(&record))));
                 continue;
             }
-            _ if record.object.is_none() => match discovery::reported(run, record) {
+            _ if record.object.is_none() => match discovery::reported(run, &record) {
                 None => "no object names it: it is deleted in OpenStack",
                 Some(why) => &format!("it is listed as debris: {why}"),
             },
@@ -80,25 +75,22 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
             _ if going.contains(&object) => "it is being deleted already",
             _ => "its controller deletes it by its reclaim or deletion policy",
         };
-        let what = format!("{}: {how}", named(record));
-        out.problem((*about).clone(), Reason::DeletedWithOwner { what });
+        planner.find(Reason::DeletedWithOwner { what: format!("{}: {how}", named(&record)) });
     }
     if run.deletes_credential() {
         match (credential::still_needed(run), cloud.and_then(|cloud| cloud.credential.clone())) {
-            (Some(why), _) => {
-                out.problem((*about).clone(), Reason::Kept { why: format!("application credential: {why}") })
-            }
+            (Some(why), _) => planner.find(kept(format!("application credential: {why}"))),
             (None, Some(one)) => {
                 let act = Act::DeleteApplicationCredential { id: one.id, user: one.user };
-                out.step(Action { run: about, act }, Reason::NothingLeft);
+                planner.step(act, Reason::NothingLeft);
             }
             (None, None) => {
                 let what = "application credential: the one of the Secret's login is deleted last; this login does not show whether that is possible";
-                out.problem((*about).clone(), Reason::DeletedWithOwner { what: what.to_owned() });
+                planner.find(Reason::DeletedWithOwner { what: what.to_owned() });
             }
         }
     }
-    out
+    planner.plan
 }
 
 /// Whether a step deletes it.
