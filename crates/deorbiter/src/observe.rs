@@ -2,7 +2,7 @@
 
 pub mod cloud;
 pub mod identity;
-pub mod kinds;
+mod kinds;
 pub mod pages;
 pub mod snapshot;
 pub mod target;

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use common::cloud::openstack::ProviderId;
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 pub use self::storage::{Attachment, Claim, Class, Content, Driver, Snapshot, Volume};
 use super::snapshot as kept;
 use crate::names;
 use crate::settings::Scope;
 
-/// `metadata`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
@@ -52,25 +52,17 @@ impl Meta {
     }
 }
 
-/// The fields that are read.
-#[derive(Debug, Default, Deserialize)]
-pub struct Ignored {}
-
 /// An object of any kind.
 #[derive(Debug, Deserialize)]
 pub struct Object<S: Default, T: Default = ()> {
-    /// `metadata`
     #[serde(default)]
     metadata: Meta,
-    /// `spec`
     #[serde(default)]
     spec: Option<S>,
-    /// `status`
     #[serde(default = "Option::default")]
     status: Option<T>,
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSpec {
@@ -79,7 +71,7 @@ pub struct ServiceSpec {
     load_balancer_class: Option<String>,
 }
 
-/// `status` of a Service, and of an Ingress
+/// The status of a Service, and of an Ingress.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BalancedStatus {
@@ -124,7 +116,6 @@ impl Service {
     }
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IngressSpec {
@@ -153,7 +144,6 @@ impl Ingress {
     }
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
@@ -166,7 +156,7 @@ pub struct PodSpec {
 struct PodVolume {
     name: String,
     persistent_volume_claim: Option<PodClaim>,
-    ephemeral: Option<Ignored>,
+    ephemeral: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -176,7 +166,7 @@ struct PodClaim {
 }
 
 /// A Pod.
-pub type Pod = Object<PodSpec, Ignored>;
+pub type Pod = Object<PodSpec, IgnoredAny>;
 
 impl Pod {
     /// The fields of the Pod that the observed state keeps; None if it names no claim.
@@ -197,7 +187,6 @@ impl Pod {
     }
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaseSpec {
@@ -206,7 +195,7 @@ pub struct LeaseSpec {
 }
 
 /// A Lease.
-pub type Lease = Object<LeaseSpec, Ignored>;
+pub type Lease = Object<LeaseSpec, IgnoredAny>;
 
 impl Lease {
     /// The fields of the Lease that the observed state keeps; None if its holder deletes nothing in the cloud.
@@ -221,7 +210,6 @@ impl Lease {
     }
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeSpec {
@@ -229,7 +217,6 @@ pub struct NodeSpec {
     provider_id: Option<String>,
 }
 
-/// `status`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {

@@ -4,13 +4,15 @@ use std::time::{Duration, Instant};
 
 use common::cluster::error_chain;
 use kube::Client;
+use kube::api::ListParams;
+use kube::core::Request;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::snapshot::{Unread, Version};
 
 /// Objects a page: client-go's own number.
-const PAGE: usize = 500;
+const PAGE: u32 = 500;
 
 #[derive(Deserialize)]
 struct Page<T> {
@@ -86,21 +88,22 @@ const ATTEMPTS: u32 = 3;
 /// A request that took longer than this to fail is not tried again: the server is unavailable.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Gets `uri`, which messages call `what`. Repeats the request until the server responds with anything but an error of its own.
-async fn read<T: DeserializeOwned>(client: &Client, what: &str, uri: &str) -> Result<T, Unreadable> {
-    let unreadable = |cause| Unreadable::Kubernetes { what: what.to_owned(), cause };
+/// Sends a request to `path`, and repeats it until the server responds with anything but an error of its own.
+async fn read<T: DeserializeOwned>(
+    client: &Client,
+    path: &str,
+    request: http::Request<Vec<u8>>,
+) -> Result<T, Unreadable> {
     let started = Instant::now();
     let mut tries = 1;
     loop {
-        let request = http::Request::get(uri).body(Vec::new());
-        let request = request.map_err(|error| unreadable(kube::Error::HttpError(error)))?;
-        match client.request(request).await {
+        match client.request(request.clone()).await {
             Err(error) if tries < ATTEMPTS && is_passing(&error) && started.elapsed() < RETRY_TIMEOUT => {
-                tracing::debug!(uri, %error, "retrying");
+                tracing::debug!(uri = %request.uri(), %error, "retrying");
                 tokio::time::sleep(Duration::from_millis(200) * tries).await;
                 tries += 1;
             }
-            result => return result.map_err(unreadable),
+            result => return result.map_err(|cause| Unreadable::Kubernetes { what: path.to_owned(), cause }),
         }
     }
 }
@@ -146,30 +149,19 @@ pub async fn list<T: DeserializeOwned, K>(
     mut keep: impl FnMut(T) -> Option<K>,
 ) -> Result<Vec<K>, Unreadable> {
     let mut out = Vec::new();
-    let mut next = String::new();
+    let mut params = ListParams::default().limit(PAGE);
     loop {
-        let page: Page<T> = read(client, path, &format!("{path}?limit={PAGE}{next}")).await?;
+        let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest);
+        let request = request.map_err(|cause| Unreadable::Kubernetes { what: path.to_owned(), cause })?;
+        let page: Page<T> = read(client, path, request).await?;
         out.extend(page.items.into_iter().flatten().filter_map(&mut keep));
         let Some(token) = page.metadata.next.filter(|token| !token.is_empty()) else { return Ok(out) };
-        let following = format!("&continue={}", escape(&token));
-        if following == next {
+        if params.continue_token.as_ref() == Some(&token) {
             let why = "the list continues at the page that it is on".to_owned();
             return Err(Unreadable::Odd { what: path.to_owned(), why });
         }
-        next = following;
+        params = params.continue_token(&token);
     }
-}
-
-/// Escapes a token for a query: base64 has `+`, `/` and `=`, which mean something else there.
-fn escape(token: &str) -> String {
-    token.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-        out
-    })
 }
 
 #[derive(Deserialize)]
@@ -194,7 +186,9 @@ pub async fn version(client: &Client, path: &str) -> Result<Option<Version>, Unr
 /// # Errors
 /// Anything but a response that can be decoded.
 pub async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Unreadable> {
-    read(client, path, path).await
+    let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
+    let request = request.map_err(|cause| Unreadable::Kubernetes { what: path.to_owned(), cause })?;
+    read(client, path, request).await
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use common::api::deorbit::Provider;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Client;
 
 use super::kinds;
@@ -122,30 +123,15 @@ pub async fn block(client: &Client, uid: &str) -> Result<Block, Unreadable> {
     let group = "/apis/admissionregistration.k8s.io/v1";
     let name = names::block(uid);
     let there = async |plural: &str| version(client, &format!("{group}/{plural}/{name}")).await;
+    let served: APIResourceList = get(client, group).await?;
     Ok(Block {
-        policies: has_policies(client).await?,
+        // From 1.30 on.
+        policies: served.resources.iter().any(|one| one.name == "validatingadmissionpolicies"),
         forbidden: false,
         policy: there("validatingadmissionpolicies").await?,
         binding: there("validatingadmissionpolicybindings").await?,
         webhook: there("validatingwebhookconfigurations").await?,
     })
-}
-
-#[derive(serde::Deserialize)]
-struct Resources {
-    resources: Vec<Resource>,
-}
-
-#[derive(serde::Deserialize)]
-struct Resource {
-    name: String,
-}
-
-/// From 1.30 on.
-async fn has_policies(client: &Client) -> Result<bool, Unreadable> {
-    let group = "/apis/admissionregistration.k8s.io/v1";
-    let found: Resources = get(client, group).await?;
-    Ok(found.resources.iter().any(|resource| resource.name == "validatingadmissionpolicies"))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Claims, volumes, snapshots, and attachments of volumes to Nodes.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use super::{Ignored, Meta, Object};
+use super::{Meta, Object};
 use crate::names;
 use crate::observe::snapshot as kept;
 use crate::settings::Scope;
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpec {
@@ -16,7 +16,7 @@ pub struct ClaimSpec {
 }
 
 /// A PersistentVolumeClaim.
-pub type Claim = Object<ClaimSpec, Ignored>;
+pub type Claim = Object<ClaimSpec, IgnoredAny>;
 
 impl Claim {
     /// The fields of the PersistentVolumeClaim that the observed state keeps.
@@ -38,7 +38,6 @@ impl Claim {
     }
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSpec {
@@ -99,7 +98,6 @@ struct Reference {
     uid: Option<String>,
 }
 
-/// `status`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct VolumeStatus {
@@ -140,7 +138,7 @@ impl Class {
 }
 
 /// A CSIDriver.
-pub type Driver = Object<Ignored, Ignored>;
+pub type Driver = Object<IgnoredAny, IgnoredAny>;
 
 impl Driver {
     /// The driver's name.
@@ -149,7 +147,6 @@ impl Driver {
     }
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SnapshotSpec {
@@ -165,7 +162,6 @@ struct Source {
     volume_handle: Option<String>,
 }
 
-/// `status`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SnapshotStatus {
@@ -188,7 +184,6 @@ impl Snapshot {
     }
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContentSpec {
@@ -198,7 +193,6 @@ pub struct ContentSpec {
     volume_snapshot_ref: Reference,
 }
 
-/// `status`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContentStatus {
@@ -224,7 +218,6 @@ impl Content {
     }
 }
 
-/// `spec`
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AttachmentSpec {
@@ -239,7 +232,7 @@ struct AttachmentSource {
 }
 
 /// A VolumeAttachment.
-pub type Attachment = Object<AttachmentSpec, Ignored>;
+pub type Attachment = Object<AttachmentSpec, IgnoredAny>;
 
 impl Attachment {
     /// PersistentVolume and Node.
