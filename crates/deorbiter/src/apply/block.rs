@@ -2,9 +2,11 @@
 //! Deorbit's UID, so it is found again even after a crash between its creation and the write of the status.
 
 use kube::Client;
+use kube::core::Request;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::object::{delete_version, settled};
+use super::object::{only_version, settled};
 use crate::error::Error;
 use crate::names;
 use crate::observe::snapshot::{Block, Version};
@@ -78,8 +80,12 @@ pub async fn remove(client: &Client, name: &str, seen: &Block) -> Result<(), Err
         ("validatingwebhookconfigurations", &seen.webhook),
     ] {
         let Some(Version { uid, resource_version }) = seen else { continue };
-        let path = format!("{GROUP}/{plural}/{name}");
-        let deleted = delete_version(client, &path, uid, resource_version).await;
+        let request =
+            Request::new(format!("{GROUP}/{plural}")).delete(name, &only_version(uid, resource_version));
+        let deleted = match request.map_err(kube::Error::BuildRequest) {
+            Ok(request) => client.request::<IgnoredAny>(request).await,
+            Err(error) => Err(error),
+        };
         result = result.and(settled(|| format!("delete {plural}/{name}"), deleted));
     }
     result

@@ -1,28 +1,31 @@
 //! Writes to objects of the target. Idempotent: each request carries the UID, so that another object of the same name is never touched.
 
 use kube::Client;
-use serde_json::{Value, json};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, Preconditions,
+};
+use serde_json::json;
 
 use crate::error::Error;
 use crate::names;
 use crate::plan::action::{Object, ObjectKind};
 
-/// Its path in the API.
-fn path(object: &Object) -> String {
-    let snapshots = || "/apis/snapshot.storage.k8s.io/v1".to_owned();
-    let core = || "/api/v1".to_owned();
+/// The API of its kind, in its namespace.
+fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
     let (group, plural) = match object.kind {
-        ObjectKind::VolumeSnapshot => (snapshots(), "volumesnapshots"),
-        ObjectKind::VolumeSnapshotContent => (snapshots(), "volumesnapshotcontents"),
-        ObjectKind::Pod => (core(), "pods"),
-        ObjectKind::PersistentVolumeClaim => (core(), "persistentvolumeclaims"),
-        ObjectKind::PersistentVolume => (core(), "persistentvolumes"),
-        ObjectKind::Service => (core(), "services"),
-        ObjectKind::Ingress => ("/apis/networking.k8s.io/v1".to_owned(), "ingresses"),
+        ObjectKind::VolumeSnapshot => ("snapshot.storage.k8s.io", "volumesnapshots"),
+        ObjectKind::VolumeSnapshotContent => ("snapshot.storage.k8s.io", "volumesnapshotcontents"),
+        ObjectKind::Pod => ("", "pods"),
+        ObjectKind::PersistentVolumeClaim => ("", "persistentvolumeclaims"),
+        ObjectKind::PersistentVolume => ("", "persistentvolumes"),
+        ObjectKind::Service => ("", "services"),
+        ObjectKind::Ingress => ("networking.k8s.io", "ingresses"),
     };
+    let kind = GroupVersionKind::gvk(group, "v1", object.kind.word());
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
     match object.namespace.as_str() {
-        "" => format!("{group}/{plural}/{}", object.name),
-        namespace => format!("{group}/namespaces/{namespace}/{plural}/{}", object.name),
+        "" => Api::all_with(client.clone(), &resource),
+        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
     }
 }
 
@@ -31,26 +34,17 @@ fn path(object: &Object) -> String {
 /// # Errors
 /// [`Error::Changed`] where the object has changed or is another one; [`Error::Write`] with the API server's response.
 pub async fn delete(client: &Client, object: &Object) -> Result<(), Error> {
-    let deleted = delete_version(client, &path(object), &object.uid, &object.version).await;
+    let params = only_version(&object.uid, &object.version);
+    let deleted = api(client, object).delete(&object.name, &params).await;
     settled(|| format!("delete {object}"), deleted)
 }
 
-/// Deletes an object if it still has this UID and this resourceVersion.
-///
-/// # Errors
-/// The API server's response, or that there was none.
-pub async fn delete_version(
-    client: &Client,
-    path: &str,
-    uid: &str,
-    resource_version: &str,
-) -> Result<(), kube::Error> {
-    let body = json!({
-        "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
-        "preconditions": {"uid": uid, "resourceVersion": resource_version},
-    });
-    let request = http::Request::delete(path).header("content-type", "application/json");
-    send(client, request, &body).await
+/// Deletes an object only if it still has this UID and this resourceVersion.
+#[must_use]
+pub fn only_version(uid: &str, resource_version: &str) -> DeleteParams {
+    let preconditions =
+        Preconditions { uid: Some(uid.to_owned()), resource_version: Some(resource_version.to_owned()) };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() }
 }
 
 /// Changes the policy of this version of it from Retain to Delete: an annotation that keeps it may have been added since.
@@ -62,25 +56,17 @@ pub async fn release(client: &Client, object: &Object) -> Result<(), Error> {
         ObjectKind::VolumeSnapshotContent => json!({"deletionPolicy": "Delete"}),
         _ => json!({"persistentVolumeReclaimPolicy": "Delete"}),
     };
-    let body = json!({"metadata": {"uid": object.uid, "resourceVersion": object.version}, "spec": spec});
-    let request = http::Request::patch(format!("{}?fieldManager={}", path(object), names::MANAGER))
-        .header("content-type", "application/merge-patch+json");
-    settled(|| format!("set the policy of {object}"), send(client, request, &body).await)
-}
-
-/// Sends one request with a JSON body.
-///
-/// # Errors
-/// The API server's response, or that there was none.
-pub async fn send(client: &Client, request: http::request::Builder, body: &Value) -> Result<(), kube::Error> {
-    let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
-    client.request::<serde::de::IgnoredAny>(request).await.map(drop)
+    let metadata = json!({"uid": object.uid, "resourceVersion": object.version});
+    let patch = Patch::Merge(json!({"metadata": metadata, "spec": spec}));
+    let params = PatchParams { field_manager: Some(names::MANAGER.to_owned()), ..PatchParams::default() };
+    let released = api(client, object).patch(&object.name, &params, &patch).await;
+    settled(|| format!("set the policy of {object}"), released)
 }
 
 /// 404: it is gone. 409: it has another UID, or has changed since; nothing was done to it.
-pub fn settled(what: impl FnOnce() -> String, result: Result<(), kube::Error>) -> Result<(), Error> {
+pub fn settled<T>(what: impl FnOnce() -> String, result: Result<T, kube::Error>) -> Result<(), Error> {
     match result {
-        Ok(()) => Ok(()),
+        Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => Err(Error::Changed { what: what() }),
         Err(cause) => Err(Error::Write { what: what(), cause }),
@@ -93,6 +79,7 @@ mod tests {
 
     use http_body_util::BodyExt as _;
     use kube::client::Body;
+    use serde_json::Value;
 
     use super::*;
 
