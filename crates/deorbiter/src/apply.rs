@@ -148,8 +148,8 @@ impl<'a> Apply<'a> {
         let text = |field: &'a Option<String>| field.as_deref().unwrap_or_default();
         let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
         match act {
-            Act::AddFinalizer => store::add_finalizer(self.management, namespace, name, uid).await,
-            Act::RemoveFinalizer => store::remove_finalizer(self.management, namespace, name, uid).await,
+            Act::AddFinalizer => store::set_finalizer(self.management, namespace, name, uid, true).await,
+            Act::RemoveFinalizer => store::set_finalizer(self.management, namespace, name, uid, false).await,
             Act::DeleteDeorbit => store::delete(self.management, namespace, name, uid).await,
             Act::Block { form } => block::create(target()?, *form, uid).await,
             Act::Unblock { name, seen } => block::remove(target()?, name, seen).await,

@@ -75,6 +75,11 @@ impl ActionError for Error {
 }
 
 impl Error {
+    /// The error of a request to the cluster that the Deorbit is in, which was to do this.
+    pub fn management(what: String) -> impl Fn(kube::Error) -> Error {
+        move |cause| Error::Management { what: what.clone(), cause }
+    }
+
     /// The Retry-After of OpenStack.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
+use common::api::deorbit::{Deorbit, Phase};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource as _};
@@ -34,56 +34,36 @@ pub struct Stored {
     pub lost: Option<String>,
 }
 
-/// Adds our finalizer to the Deorbit.
+/// Adds our finalizer to the Deorbit, or removes it.
 ///
 /// # Errors
 /// [`Error::Management`] with the API server's response.
-pub async fn add_finalizer(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
-    finalizers(client, namespace, name, uid, |list| {
-        if !list.iter().any(|one| one == names::FINALIZER) {
-            list.push(names::FINALIZER.to_owned());
-        }
-    })
-    .await
-}
-
-/// Removes our finalizer from the Deorbit.
-///
-/// # Errors
-/// [`Error::Management`] with the API server's response.
-pub async fn remove_finalizer(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
-    finalizers(client, namespace, name, uid, |list| {
-        list.retain(|one| !names::FINALIZERS.contains(&one.as_str()));
-    })
-    .await
-}
-
-async fn finalizers(
+pub async fn set_finalizer(
     client: &Client,
     namespace: &str,
     name: &str,
     uid: &str,
-    change: impl FnOnce(&mut Vec<String>),
+    is_set: bool,
 ) -> Result<(), Error> {
-    let what = || format!("change the finalizers of Deorbit {namespace}/{name}");
+    let refused = Error::management(format!("change the finalizers of Deorbit {namespace}/{name}"));
     let api = Api::<Deorbit>::namespaced(client.clone(), namespace);
-    let Some(found) =
-        api.get_metadata_opt(name).await.map_err(|cause| Error::Management { what: what(), cause })?
-    else {
+    let found = api.get_metadata_opt(name).await.map_err(&refused)?;
+    let Some(found) = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)) else {
         return Ok(());
     };
-    if found.metadata.uid.as_deref() != Some(uid) {
-        return Ok(());
-    }
     let mut list = found.metadata.finalizers.unwrap_or_default();
-    change(&mut list);
+    if !is_set {
+        list.retain(|one| !names::FINALIZERS.contains(&one.as_str()));
+    } else if !list.iter().any(|one| one == names::FINALIZER) {
+        list.push(names::FINALIZER.to_owned());
+    }
     let params = PatchParams { field_manager: Some(names::MANAGER.into()), ..PatchParams::default() };
     let version = found.metadata.resource_version;
     let patch =
         Patch::Merge(json!({"metadata": {"uid": uid, "resourceVersion": version, "finalizers": list}}));
     match api.patch_metadata(name, &params, &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        other => other.map(drop).map_err(|cause| Error::Management { what: what(), cause }),
+        other => other.map(drop).map_err(refused),
     }
 }
 
@@ -97,9 +77,7 @@ pub async fn delete(client: &Client, namespace: &str, name: &str, uid: &str) -> 
     match Api::<Deorbit>::namespaced(client.clone(), namespace).delete(name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(cause) => {
-            Err(Error::Management { what: format!("delete the expired Deorbit {namespace}/{name}"), cause })
-        }
+        Err(cause) => Err(Error::management(format!("delete the expired Deorbit {namespace}/{name}"))(cause)),
     }
 }
 
@@ -114,8 +92,8 @@ pub async fn read(client: &Client, deorbit: &Deorbit) -> Result<Stored, Error> {
     let mut stored = Stored::default();
     loop {
         let name = page(deorbit, stored.pages.len());
-        let what = || format!("read ConfigMap {namespace}/{name}");
-        let map = api.get_opt(&name).await.map_err(|cause| Error::Management { what: what(), cause })?;
+        let refused = Error::management(format!("read ConfigMap {namespace}/{name}"));
+        let map = api.get_opt(&name).await.map_err(refused)?;
         let Some(map) = map else {
             // From Deleting on there are records, of which the first page has the number.
             if phase >= Phase::Deleting && phase != Phase::Aborting {
@@ -185,7 +163,15 @@ pub async fn store(
     if deorbit.status.as_ref() == Some(&status) {
         return Ok(wrote);
     }
-    replace_status(client, deorbit.clone(), status).await.map(|()| true)
+    let ObjectMeta { namespace, name, .. } = &deorbit.metadata;
+    let (namespace, name) = (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default());
+    let mut changed = Deorbit { status: Some(status), ..deorbit.clone() };
+    changed.metadata.managed_fields = None;
+    let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
+    let written =
+        Api::<Deorbit>::namespaced(client.clone(), namespace).replace_status(name, &params, &changed).await;
+    written.map_err(Error::management(format!("write the status of Deorbit {namespace}/{name}")))?;
+    Ok(true)
 }
 
 async fn store_pages(
@@ -206,7 +192,6 @@ async fn store_pages(
     for (number, records) in chunks.iter().enumerate().rev() {
         let old = stored.pages.get(number);
         let name = page(deorbit, number);
-        let what = || format!("write ConfigMap {namespace}/{name}");
         let encode = |_| Error::Records { name: name.clone() };
         let records: Vec<&Recorded> = records.iter().map(|record| &**record).collect();
         let mut data =
@@ -226,12 +211,12 @@ async fn store_pages(
         if old.as_ref().is_some_and(same) || (old.is_none() && deleting) {
             continue;
         }
-        let refused = |cause| Error::Management { what: what(), cause };
+        let refused = Error::management(format!("write ConfigMap {namespace}/{name}"));
         // One that was not read was left by a process that stopped before it wrote the first one.
         let version = match old {
             Some(old) => old.metadata.resource_version.clone(),
             None => {
-                let left = api.get_metadata_opt(&name).await.map_err(refused)?;
+                let left = api.get_metadata_opt(&name).await.map_err(&refused)?;
                 left.and_then(|left| left.metadata.resource_version)
             }
         };
@@ -274,22 +259,6 @@ pub async fn is_unchanged(client: &Client, read: &Deorbit) -> bool {
         (&now.uid, &now.generation) == (uid, generation)
             && (&now.annotations, &now.deletion_timestamp) == (annotations, deletion_timestamp)
     })
-}
-
-async fn replace_status(client: &Client, mut changed: Deorbit, status: DeorbitStatus) -> Result<(), Error> {
-    changed.status = Some(status);
-    changed.metadata.managed_fields = None;
-    let (namespace, name) = (
-        changed.metadata.namespace.clone().unwrap_or_default(),
-        changed.metadata.name.clone().unwrap_or_default(),
-    );
-    let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
-    let api = Api::<Deorbit>::namespaced(client.clone(), &namespace);
-    let what = format!("write the status of Deorbit {namespace}/{name}");
-    api.replace_status(&name, &params, &changed)
-        .await
-        .map(drop)
-        .map_err(|cause| Error::Management { what, cause })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use common::api::deorbit::Kind;
+use common::api::deorbit::{DeorbitStatus, Kind};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 
@@ -149,7 +149,7 @@ async fn the_former_finalizer_is_removed_too_and_no_other() {
     let [own, former] = names::FINALIZERS;
     let found = json!({"metadata": {"name": "prod", "uid": "u", "finalizers": [former, "other/one", own]}});
     maps.lock().unwrap().0.insert("prod".into(), found);
-    remove_finalizer(&client, "team", "prod", "u").await.unwrap();
+    set_finalizer(&client, "team", "prod", "u", false).await.unwrap();
     assert_eq!(maps.lock().unwrap().0["prod"]["metadata"]["finalizers"], json!(["other/one"]));
 }
 
