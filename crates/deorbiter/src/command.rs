@@ -38,7 +38,7 @@ pub fn run() -> ExitCode {
         } else {
             let max_concurrent = usize::from(own.max_concurrent_reconciles);
             Work::run(async move |runtime| {
-                let deorbits = controller::deorbits_in(&runtime, watched.as_deref());
+                let deorbits = controller::deorbits(&runtime, watched.as_deref());
                 let triggers = async {
                     match &watched {
                         None => trigger::run(runtime.clone(), &hook, deorbits.clone()).await,

@@ -78,15 +78,9 @@ fn page(key: &ObjectKey) -> String {
     format!("deorbit {key}")
 }
 
-/// Starts the watch of Deorbits that both controllers of this program share.
+/// Starts the watch of Deorbits that both controllers of this program share: those of one namespace, or of all.
 #[must_use]
-pub fn deorbits(runtime: &Runtime) -> Cache<Deorbit> {
-    deorbits_in(runtime, None)
-}
-
-/// The same for the Deorbits of one namespace, or of all.
-#[must_use]
-pub fn deorbits_in(runtime: &Runtime, namespace: Option<&str>) -> Cache<Deorbit> {
+pub fn deorbits(runtime: &Runtime, namespace: Option<&str>) -> Cache<Deorbit> {
     let client = runtime.client.clone();
     let api = match namespace {
         Some(namespace) => Api::<Deorbit>::namespaced(client, namespace),
@@ -247,7 +241,7 @@ pub(crate) mod tests {
             metrics: Metrics::new(runtime.metrics.clone()).unwrap(),
             openstack: openstack::Metrics::register(runtime.metrics.registry()).unwrap(),
             management: OnceCell::new(),
-            deorbits: deorbits(&runtime),
+            deorbits: deorbits(&runtime, None),
             settings: Settings::default(),
             runtime,
         }

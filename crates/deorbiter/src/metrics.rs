@@ -51,8 +51,10 @@ impl Metrics {
             registry.register(Box::new(counter.clone()))?;
             Ok::<_, prometheus::Error>(counter)
         };
+        // Each has the labels of its Deorbit, and these.
         let gauge = |name: &str, help: &str, labels: &[&str]| {
-            let gauge = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            let labels = [&["namespace", "name"][..], labels].concat();
+            let gauge = IntGaugeVec::new(Opts::new(name, help), &labels)?;
             registry.register(Box::new(gauge.clone()))?;
             Ok::<_, prometheus::Error>(gauge)
         };
@@ -74,40 +76,28 @@ impl Metrics {
         registry.register(Box::new(seconds.clone()))?;
         Ok(Metrics {
             runs,
-            phase: gauge(
-                "deorbiter_phase",
-                "1 for the phase that a Deorbit is in",
-                &["namespace", "name", "phase"],
-            )?,
+            phase: gauge("deorbiter_phase", "1 for the phase that a Deorbit is in", &["phase"])?,
             remaining: gauge(
                 "deorbiter_remaining",
                 "Resources that are to be deleted and still exist, by kind",
-                &["namespace", "name", "kind"],
+                &["kind"],
             )?,
             overdue: gauge(
                 "deorbiter_overdue",
                 "Of the remaining resources, those that take longer than timeouts.perObject",
-                &["namespace", "name"],
+                &[],
             )?,
-            kept: gauge(
-                "deorbiter_kept",
-                "Resources that are kept on purpose, by kind",
-                &["namespace", "name", "kind"],
-            )?,
-            debris: gauge(
-                "deorbiter_debris",
-                "Objects that were left at the end, by kind",
-                &["namespace", "name", "kind"],
-            )?,
+            kept: gauge("deorbiter_kept", "Resources that are kept on purpose, by kind", &["kind"])?,
+            debris: gauge("deorbiter_debris", "Objects that were left at the end, by kind", &["kind"])?,
             refused: gauge(
                 "deorbiter_access_refused",
                 "1 while a Deorbit waits because its target cluster or OpenStack refuses access",
-                &["namespace", "name", "server"],
+                &["server"],
             )?,
             unavailable: gauge(
                 "deorbiter_unavailable",
                 "1 while the target cluster or OpenStack of a Deorbit does not respond, or responds with 5xx",
-                &["namespace", "name", "server"],
+                &["server"],
             )?,
             failures: counter(
                 "deorbiter_operation_failures_total",
@@ -199,14 +189,6 @@ impl Metrics {
         }
         drop(self.debris.remove_label_values(&[namespace, name, OTHER]));
     }
-}
-
-/// How many records of each kind are to be deleted.
-#[must_use]
-pub fn tally(records: &[Arc<Recorded>]) -> Vec<(Kind, usize)> {
-    let of =
-        |kind: Kind| records.iter().filter(|record| record.kind == kind && record.kept.is_none()).count();
-    Kind::ALL.iter().map(|kind| (*kind, of(*kind))).filter(|(_, count)| *count > 0).collect()
 }
 
 #[cfg(test)]

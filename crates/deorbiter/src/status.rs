@@ -1,10 +1,13 @@
 //! The entry of one Deorbit on `/statusz`: its phase, what is left, and the next steps.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use crate::metrics::tally;
+use common::api::deorbit::Kind;
+
 use crate::observe::snapshot::Run;
 use crate::plan::Decision;
+use crate::record::Recorded;
 
 /// Steps and problems that are shown; the rest is counted.
 const SHOWN: usize = 20;
@@ -17,8 +20,12 @@ pub fn render(run: &Run, decision: &Decision) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "phase      {}", status.phase);
     let _ = writeln!(text, "remaining  {}", decision.tally.total);
-    for (kind, count) in tally(&decision.records) {
-        let _ = writeln!(text, "recorded   {count} of kind {kind}");
+    for kind in Kind::ALL {
+        let is_desired = |record: &&Arc<Recorded>| record.kind == kind && record.kept.is_none();
+        let count = decision.records.iter().filter(is_desired).count();
+        if count > 0 {
+            let _ = writeln!(text, "recorded   {count} of kind {kind}");
+        }
     }
     if run.deleting.is_some() {
         let _ = writeln!(text, "being deleted");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::api::SecretKeyRef;
 use common::api::deorbit::DeorbitSpec;
-use common::cloud::openstack::{self, Cloud, Credentials};
+use common::cloud::openstack::{Cloud, Credentials};
 use common::events::Events;
 use common::secret::{Kept, KubeconfigClient, SecretData, SecretError};
 use kube::Client;
@@ -94,7 +94,8 @@ impl Memo {
         let region = identity.region.as_deref().filter(|region| !region.is_empty());
         let credentials = Credentials::from_secret(secret.data(), &identity.cloud_name, region)
             .map_err(|error| refuse(error.to_string()))?;
-        let cloud = connect(context, &credentials).map_err(|error| refuse(error.to_string()))?;
+        let cloud = Cloud::new(&credentials, &context.runtime.program.user_agent(), &context.openstack)
+            .map_err(|error| refuse(error.to_string()))?;
         Ok(Some(self.cloud.set(secret.digest(), cloud)))
     }
 
@@ -120,8 +121,4 @@ impl Memo {
             }
         }
     }
-}
-
-fn connect(context: &Context, credentials: &Credentials) -> Result<Cloud, openstack::Error> {
-    Cloud::new(credentials, &context.runtime.program.user_agent(), &context.openstack)
 }

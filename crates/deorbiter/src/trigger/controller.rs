@@ -209,7 +209,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_reconciliation_is_counted_and_is_a_heartbeat() {
         let runtime = runtime();
-        let run = tokio::spawn(run(runtime.clone(), crate::controller::deorbits(&runtime)));
+        let run = tokio::spawn(run(runtime.clone(), crate::controller::deorbits(&runtime, None)));
         let count = || {
             let text = String::from_utf8(runtime.metrics.text().unwrap()).unwrap();
             let series =
