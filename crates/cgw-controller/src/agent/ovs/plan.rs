@@ -65,7 +65,6 @@ pub fn with_other_snat(old: &Datapath, new: &Datapath) -> BTreeSet<Ipv4Addr> {
 
 /// The same without an earlier datapath, after a start: whether a connection of a pod, of this source and destination, has another SNAT address
 /// than a new one would have. Connections with the address of the node stay, if the pod is not bound.
-#[must_use]
 pub fn has_other_snat(new: &Datapath) -> impl Fn((Ipv4Addr, Ipv4Addr), Ipv4Addr) -> bool {
     let Networks { pods, services, excluded } = &new.networks;
     let is_inside = move |address: Ipv4Addr| {
