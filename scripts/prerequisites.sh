@@ -18,7 +18,7 @@ free_disk() {
 
 case ${1-} in
   test)
-    echo "make test: 30 minutes on two processors, an hour the first time; 8 GB of memory; 20 GB of disk (target/, ~/.cache)" >&2 ;;
+    echo "make test: 18 minutes on two processors, 50 the first time; 8 GB of memory; 20 GB of disk (target/, ~/.cache)" >&2 ;;
   full)
     echo "make test-full: hours; 16 GB of memory; 40 GB of disk (target/, ~/.cache)" >&2 ;;
 esac
