@@ -35,7 +35,6 @@ const REPLY: u16 = 2;
 const MARK: u16 = 8;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
-const FILTER: u16 = 25;
 /// CTA_TUPLE_*.
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTOCOL: u16 = 2;
@@ -116,26 +115,10 @@ impl Entry {
         Ok(Some(Self { original: addresses, reply, protocol: original.protocol, ports, mark, identity }))
     }
 
-    /// Requests all IPv4 entries, or those whose original source is `source`, if the kernel can filter (Linux 5.8).
+    /// Requests all IPv4 entries.
     #[must_use]
-    pub fn all(source: Option<Ipv4Addr>) -> Message {
-        /// CTA_FILTER_ORIG_FLAGS, CTA_FILTER_REPLY_FLAGS.
-        const ORIGINAL_FLAGS: u16 = 1;
-        const REPLY_FLAGS: u16 = 2;
-        /// CTA_FILTER_FLAG(CTA_IP_SRC).
-        const BY_SOURCE: u32 = 1;
-        let mut message = message(GET);
-        if let Some(source) = source {
-            message.nest(ORIGINAL, |tuple| {
-                tuple.nest(TUPLE_IP, |ip| {
-                    ip.attribute(SOURCE, &source.octets());
-                });
-            });
-            message.nest(FILTER, |filter| {
-                filter.u32(ORIGINAL_FLAGS, BY_SOURCE).u32(REPLY_FLAGS, 0);
-            });
-        }
-        message
+    pub fn all() -> Message {
+        message(GET)
     }
 
     /// Deletes it. ENOENT if it has ended.
@@ -150,16 +133,12 @@ impl Entry {
     }
 }
 
-/// The IPv4 entries whose original source is `source`, or all, of the socket's namespace. The socket's protocol is
-/// [`super::socket::Protocol::Netfilter`].
+/// The IPv4 entries of the socket's namespace. The socket's protocol is [`super::socket::Protocol::Netfilter`].
 ///
 /// # Errors
 /// As [`Socket::dump`].
-pub fn entries(socket: &mut Socket, source: Option<Ipv4Addr>) -> Result<Vec<Entry>, Error> {
-    let entries = socket.dump(&Entry::all(source), |_, payload| {
-        let desired = |entry: &Entry| source.is_none_or(|source| entry.original.0 == source);
-        Entry::decode(payload).map(|entry| entry.filter(desired))
-    });
+pub fn entries(socket: &mut Socket) -> Result<Vec<Entry>, Error> {
+    let entries = socket.dump(&Entry::all(), |_, payload| Entry::decode(payload));
     entries.map_err(|error| error.during("listing the conntrack entries"))
 }
 
@@ -169,7 +148,7 @@ pub fn entries(socket: &mut Socket, source: Option<Ipv4Addr>) -> Result<Vec<Entr
 /// The kernel refuses; entries before may have been deleted.
 pub fn delete(socket: &mut Socket, is_stale: impl Fn(&Entry) -> bool) -> Result<usize, Error> {
     let mut deleted = 0_usize;
-    for entry in entries(socket, None)?.into_iter().filter(is_stale) {
+    for entry in entries(socket)?.into_iter().filter(is_stale) {
         match socket.request(&entry.delete()) {
             Ok(()) => deleted = deleted.saturating_add(1),
             Err(error) if error.is(&[libc::ENOENT]) => {}
@@ -219,14 +198,14 @@ mod tests {
                 UdpSocket::bind(source).unwrap().send_to(b"x", "127.0.0.1:9").unwrap();
             }
             let mut socket = Socket::open(Protocol::Netfilter).unwrap();
-            let all = entries(&mut socket, None).unwrap();
+            let all = entries(&mut socket).unwrap();
             assert_eq!(all.len(), 3, "{all:?}");
             assert!(all.iter().all(|entry| entry.mark == 7 && entry.protocol == 17));
             let loopback = Ipv4Addr::LOCALHOST;
-            let some = entries(&mut socket, Some(loopback)).unwrap();
+            let some: Vec<_> = all.iter().filter(|entry| entry.original.0 == loopback).collect();
             assert_eq!(some.len(), 2, "{some:?}");
             assert_eq!(delete(&mut socket, |entry| entry.original.0 == loopback).unwrap(), 2);
-            let rest = entries(&mut socket, None).unwrap();
+            let rest = entries(&mut socket).unwrap();
             assert_eq!(rest.len(), 1);
             assert_eq!(rest[0].to_string(), "proto=17 src=198.51.100.1 dst=127.0.0.1 sport=4003 dport=9");
             assert_eq!(rest[0].reply, (loopback, Ipv4Addr::new(198, 51, 100, 1)));
