@@ -29,20 +29,17 @@ const CLEANUP_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 /// the running kernel, or is that of another setup. `range` is the network's.
 #[must_use]
 pub fn generation(config: &Config, range: Ipv4Net, node: &Node, role: Role) -> String {
-    short_hash([node.uid.as_str(), &node.boot_id, config.setup_hash(role), &range_in_rules(range, role)])
+    short_hash([node.uid.as_str(), &node.boot_id, &setup_hash(config, range, role)])
 }
 
-/// Hash of the setup of a role: its script, environment and range.
+/// Hash of the setup of a role: its script, environment and range. A range can be extended, and gateways then translate for more
+/// Nodes; the rules of a client do not have it.
 fn setup_hash(config: &Config, range: Ipv4Net, role: Role) -> String {
-    short_hash([config.setup_hash(role), &range_in_rules(range, role)])
-}
-
-/// The network's range as the rules of a gateway have it. A range can be extended, and gateways then translate for more Nodes.
-fn range_in_rules(range: Ipv4Net, role: Role) -> String {
-    match role {
+    let range = match role {
         Role::Gateway => range.to_string(),
         Role::Client => String::new(),
-    }
+    };
+    short_hash([config.setup_hash(role), &range])
 }
 
 /// Hash of a Node's name for a label value: names may be longer than the 63 characters of a label value.
