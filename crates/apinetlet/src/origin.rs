@@ -10,12 +10,10 @@
 
 use std::collections::BTreeMap;
 
+use common::k8s::validation::is_label_value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::names::{Flavor, Kind};
-
-/// The longest value of a label.
-const LABEL_VALUE_MAX: usize = 63;
 
 /// A source object, as an apinet object names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,7 +74,7 @@ impl Keys {
         let mut written = Written::default();
         written.labels.insert(self.uid.clone(), uid);
         written.labels.insert(self.namespace.clone(), namespace);
-        let as_label = layout == Layout::Labels && name.len() <= LABEL_VALUE_MAX;
+        let as_label = layout == Layout::Labels && is_label_value(&name);
         let with_name = if as_label { &mut written.labels } else { &mut written.annotations };
         with_name.insert(self.name.clone(), name);
         written
