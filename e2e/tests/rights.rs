@@ -102,9 +102,9 @@ async fn no_request_of_natgw_is_refused_and_no_permission_is_unused() {
     env.wait_for_metric(&standby, "leader_election_master_status", &[], 0.0).await.unwrap();
     stop(&natgw).await;
     env.wait_for_metric(&standby, "leader_election_master_status", &[], 1.0).await.unwrap();
-    // Its floating IP is unassigned: the label and the setup are removed.
+    // Its floating IP is unassigned: the label and the setup are removed, and the Node becomes a client.
     env.hetzner.assign_floating_ip(first.floating_ip(), None).unwrap();
-    env.wait_for_no_annotations(&first).await.unwrap();
+    env.wait_for_client(&first).await.unwrap();
     stop(&standby).await;
 
     for arguments in [&["--dry-run"][..], &["status"], &["--once"], &["cleanup", "--timeout", "50s"]] {
