@@ -79,7 +79,8 @@ pub struct Vxlan {
     config: Config,
     route: Socket,
     netfilter: Socket,
-    /// The last table that was written or found equal, with the generation of the ruleset in which it was.
+    /// The last table that was written or found equal, with the generation of the ruleset in which it was. It is the only copy: a gateway's
+    /// has several elements for each bound pod of the cluster.
     table: Option<(Table, u32)>,
     last: Option<Applied>,
 }
@@ -87,7 +88,7 @@ pub struct Vxlan {
 /// The last datapath that was applied.
 struct Applied {
     datapath: Datapath,
-    /// Its desired state.
+    /// Its desired state without the table.
     kernel: Kernel,
     /// The VIPs that the node had as addresses.
     held: BTreeSet<Ipv4Addr>,
@@ -96,6 +97,7 @@ struct Applied {
 /// The node as a datapath needs it, and as it is.
 struct Plan {
     kernel: Kernel,
+    table: Table,
     observed: Observed,
     changes: Changes,
     /// The VIPs that the node has as addresses.
@@ -152,9 +154,10 @@ impl Vxlan {
             });
         }
         let kernel = plan::plan(desired, &self.config, underlay);
+        let table = plan::ruleset::table(desired, &self.config);
         let changes = difference::difference(&kernel, &observed);
         let held = desired.vips.keys().copied().filter(|vip| addresses.contains_key(vip)).collect();
-        Ok(Plan { kernel, observed, changes, held })
+        Ok(Plan { kernel, table, observed, changes, held })
     }
 
     fn observe(&mut self) -> Result<Observed, Error> {
@@ -200,14 +203,14 @@ impl Vxlan {
     }
 
     /// Writes a change of the table.
-    fn write_table(&mut self, desired: &Table, batch: Batch) -> Result<(), Error> {
+    fn write_table(&mut self, desired: Table, batch: Batch) -> Result<(), Error> {
         // Unknown, should it fail.
         self.table = None;
         batch.commit(&mut self.netfilter).map_err(|error| failure("writing the nf_tables table", &error))?;
         // Another program's batch in between has the table read once more than needed, or a foreign change noticed later.
         let generation = dump::generation(&mut self.netfilter);
         let generation = generation.map_err(|error| failure("reading the nf_tables table", &error))?;
-        self.table = Some((desired.clone(), generation));
+        self.table = Some((desired, generation));
         Ok(())
     }
 
@@ -251,12 +254,12 @@ impl Vxlan {
 impl Driver for Vxlan {
     fn apply(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
         let mut done = self.move_vips(desired);
-        let Plan { kernel, observed, changes, held } = self.plan(desired)?;
+        let Plan { kernel, table, observed, changes, held } = self.plan(desired)?;
         done.extend(self.changes(&observed, &changes.before));
         let after = self.changes(&observed, &changes.after);
         self.execute(&observed, &changes.before)?;
-        if let TableChange::Write { batch, description, is_repair } = self.table_change(&kernel.table)? {
-            self.write_table(&kernel.table, batch)?;
+        if let TableChange::Write { batch, description, is_repair } = self.table_change(&table)? {
+            self.write_table(table, batch)?;
             done.push(Change { object: "nftables", description, is_repair });
         }
         self.execute(&observed, &changes.after)?;
@@ -274,9 +277,9 @@ impl Driver for Vxlan {
     }
 
     fn preview(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
-        let Plan { kernel, observed, changes, .. } = self.plan(desired)?;
+        let Plan { table, observed, changes, .. } = self.plan(desired)?;
         let mut all = self.changes(&observed, &changes.before);
-        if let TableChange::Write { description, is_repair, .. } = self.table_change(&kernel.table)? {
+        if let TableChange::Write { description, is_repair, .. } = self.table_change(&table)? {
             all.push(Change { object: "nftables", description, is_repair });
         }
         all.extend(self.changes(&observed, &changes.after));

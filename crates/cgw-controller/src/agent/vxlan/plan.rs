@@ -11,7 +11,6 @@ use ipnet::Ipv4Net;
 use super::Config;
 use crate::agent::datapath::{Datapath, VipPath, VipRoute};
 use crate::api::{TunId, TunMac};
-use table::Table;
 
 /// Facts about the underlay, which the plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +19,7 @@ pub struct Underlay {
     pub mtu: u32,
 }
 
-/// State of the kernel, desired or observed, without objects of other programs.
+/// State of the kernel without the nf_tables table, desired or observed, and without objects of other programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// The VXLAN device.
@@ -33,8 +32,6 @@ pub struct Kernel {
     pub rules: BTreeSet<Lookup>,
     /// Routes by table and destination.
     pub routes: BTreeMap<(u32, Ipv4Net), Next>,
-    /// The nf_tables table.
-    pub table: Table,
     /// VIPs that cannot be programmed, and why. Packets of their pods to the outside are dropped.
     pub problems: Vec<String>,
 }
@@ -176,7 +173,7 @@ pub fn own_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, Bound<'_>> {
     pods
 }
 
-/// The desired state of the kernel.
+/// The desired state of the kernel without the table, which is that of [`ruleset::table`].
 #[must_use]
 pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel {
     let node = &datapath.node;
@@ -197,7 +194,6 @@ pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel 
         neighbours,
         rules: BTreeSet::new(),
         routes: BTreeMap::new(),
-        table: ruleset::table(datapath, config),
         problems: Vec::new(),
     };
     if node.candidate {

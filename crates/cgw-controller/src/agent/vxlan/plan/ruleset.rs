@@ -24,7 +24,8 @@ const NEVER_OUTSIDE: [Ipv4Net; 2] = [
 ];
 
 /// The table of a node.
-pub(super) fn table(datapath: &Datapath, config: &Config) -> Table {
+#[must_use]
+pub fn table(datapath: &Datapath, config: &Config) -> Table {
     let mut table = Table::default();
     sets(&mut table, datapath);
     chains::add(&mut table, config, datapath.node.candidate);

@@ -11,8 +11,8 @@ enum Write {
 /// Does the first `count` writes of an application, as [`Vxlan::apply`] does them. False: it has no more.
 fn interrupted(desired: &Datapath, count: usize) -> bool {
     let mut driver = Vxlan::new(Config::default()).unwrap();
-    let Plan { kernel, observed, changes, .. } = driver.plan(desired).unwrap();
-    let table = match driver.table_change(&kernel.table).unwrap() {
+    let Plan { table: desired, observed, changes, .. } = driver.plan(desired).unwrap();
+    let table = match driver.table_change(&desired).unwrap() {
         TableChange::Write { batch, .. } => Some(Write::Table(batch)),
         TableChange::None => None,
     };
@@ -26,7 +26,7 @@ fn interrupted(desired: &Datapath, count: usize) -> bool {
             Write::Table(batch) => {
                 driver.execute(&observed, &operations).unwrap();
                 operations.clear();
-                driver.write_table(&kernel.table, batch).unwrap();
+                driver.write_table(desired.clone(), batch).unwrap();
             }
         }
     }
