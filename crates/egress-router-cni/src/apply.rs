@@ -91,8 +91,9 @@ pub fn rollback(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
 const UNUSABLE: [i32; 6] =
     [libc::ENETDOWN, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EINVAL, libc::EACCES];
 
-/// Executes as many of `steps` as possible, in order, for DEL and GC. [`Step::DeleteFirewall`] is skipped after a failure: the table is the
-/// allow-list of a link that could not be deleted. A route that cannot be restored, because the pod has changed what it needs, is logged and is
+/// Executes as many of `steps` as possible, in order, for DEL and GC. A link that cannot be deleted is set down instead, which is not done
+/// before each deletion, because it takes the kernel as long again. [`Step::DeleteFirewall`] is skipped after a failure: the table is the
+/// allow-list of that link. A route that cannot be restored, because the pod has changed what it needs, is logged and is
 /// no failure: it would fail at each retry, and the pod could never be deleted.
 ///
 /// # Errors
@@ -111,6 +112,9 @@ pub fn run_all(steps: &[Step], kernel: &mut impl Kernel, log: &Log) -> Result<()
         } else {
             errors.push(error);
         }
+        if let Step::DeleteLink { index, name } = step {
+            errors.extend(kernel.apply(&Step::SetDown { index: *index, name: name.clone() }).err());
+        }
     }
     Error::first(errors)
 }
@@ -118,7 +122,7 @@ pub fn run_all(steps: &[Step], kernel: &mut impl Kernel, log: &Log) -> Result<()
 fn rolled_back(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
     let mut left = Vec::new();
     for step in done.into_iter().rev() {
-        // The tables are the allow-list of a link that could not be set down or deleted.
+        // The tables are the allow-list of a link that could not be deleted.
         let needed = matches!(step, Step::Firewall(_) | Step::FrameFilter(_)) && !left.is_empty();
         if !needed {
             left.extend(kernel.rollback(step).err());

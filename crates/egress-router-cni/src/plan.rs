@@ -226,8 +226,8 @@ pub enum Step {
     AddRule(Rule),
     /// In the pod. Rolled back by adding it again. A missing one is not an error.
     DeleteRule(Rule),
-    /// In the pod: sets the attachment's link down, with its routes, before it is deleted. Rolled back by setting it up. A missing link is
-    /// not an error.
+    /// In the pod: sets the attachment's link down, with its routes. `run_all` of the apply stage does it if the link cannot be deleted. Cannot
+    /// be rolled back. A missing link is not an error.
     SetDown {
         /// Its index.
         index: u32,

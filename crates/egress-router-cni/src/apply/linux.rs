@@ -324,8 +324,7 @@ impl Kernel for Linux<'_> {
             Step::DeleteRoute(route) => self.restore(route),
             Step::AddRule(rule) => self.request(&rule.delete()),
             Step::DeleteRule(rule) => self.request(&rule.add()),
-            Step::SetDown { index, .. } => self.delete(&Link::set_up(*index, true)).map(|_| ()),
-            Step::DeleteLink { .. } | Step::DeleteFirewall { .. } => {
+            Step::SetDown { .. } | Step::DeleteLink { .. } | Step::DeleteFirewall { .. } => {
                 return Err(cni::Error::new(cni::Code::Kernel, format!("cannot {}", RollingBack(step))));
             }
         };

@@ -28,8 +28,8 @@ pub fn del(pod: &Pod, interface: &str, undo: &Undo) -> Vec<Step> {
     steps.extend(routing::rules(pod, undo));
     steps.extend(routing::tables(pod, link, undo));
     steps.extend(sysctls(pod, undo, &others));
-    // The link goes down and is deleted before its table: a link that is up always has its allow-list, wherever DEL stops.
-    steps.extend(link.map(remove_link).unwrap_or_default());
+    // The link is deleted before its table: a link that is up always has its allow-list, wherever DEL stops.
+    steps.extend(link.map(delete_link));
     steps.push(delete_firewall(pod, interface));
     steps
 }
@@ -41,9 +41,7 @@ pub fn unrecorded(pod: &Pod, interface: &str) -> Vec<Step> {
     if !pod.tables.contains(interface) && !pod.frame_filters.contains(interface) {
         return Vec::new();
     }
-    let mut steps = named(pod, interface).map(remove_link).unwrap_or_default();
-    steps.push(delete_firewall(pod, interface));
-    steps
+    named(pod, interface).map(delete_link).into_iter().chain([delete_firewall(pod, interface)]).collect()
 }
 
 /// Links of a killed ADD with their temporary name ([`names::TEMPORARY_NAME`]), which are down. Only for a caller that holds the pod lock
@@ -61,11 +59,6 @@ pub fn temporary(pod: &Pod) -> impl Iterator<Item = &Link> {
 #[must_use]
 pub fn delete_link(link: &Link) -> Step {
     Step::DeleteLink { index: link.index, name: link.name.clone() }
-}
-
-/// The steps that set a link down and delete it.
-fn remove_link(link: &Link) -> Vec<Step> {
-    vec![Step::SetDown { index: link.index, name: link.name.clone() }, delete_link(link)]
 }
 
 /// The step that deletes the tables of an attachment.
