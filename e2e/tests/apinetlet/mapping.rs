@@ -180,17 +180,19 @@ async fn a_restart_in_sync_writes_nothing(env: TestEnv) {
     assert_eq!(env.writes(), [""; 0]);
 }
 
-/// Every key was reconciled, and none is queued.
+/// Every key was reconciled, and none is queued or being reconciled.
 pub async fn settled(apinetlet: &Program) {
     let reconciled = async || {
         let metrics = apinetlet.metrics().await?;
         let total = metrics.sum("controller_runtime_reconcile_total", &[]).unwrap_or_default();
         let depth = metrics.sum("workqueue_depth", &[]).unwrap_or_default();
-        Ok::<_, anyhow::Error>((total, depth))
+        // It grows while a key is being reconciled, so that a write of seconds is not taken for the end.
+        let unfinished = metrics.sum("workqueue_unfinished_work_seconds", &[]).unwrap_or_default();
+        Ok::<_, anyhow::Error>((total, depth, unfinished))
     };
     e2e::wait::until("nothing is queued", async || {
-        let (total, depth) = reconciled().await?;
-        Ok((depth == 0.0 && total > 0.0).then_some(()))
+        let (total, depth, unfinished) = reconciled().await?;
+        Ok((depth == 0.0 && unfinished == 0.0 && total > 0.0).then_some(()))
     })
     .await
     .unwrap();

@@ -1,6 +1,7 @@
 //! The metrics server of the Go program.
 
 use e2e::program::free_port;
+use e2e::wait::until;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::PostParams;
@@ -33,8 +34,15 @@ async fn metrics_are_served_by_https_to_those_whom_rbac_permits_it() {
     let port = free_port().unwrap();
     let _apinetlet = env.start(&[&format!("--metrics-bind-address=127.0.0.1:{port}")]).await;
     let get = async |account| env.https_metrics(port, account, "/metrics").await;
-    let (code, text) = get(Some("prometheus")).await;
-    assert!(code == 200 && text.contains("controller_runtime_reconcile_total"), "{code}: {text}");
+    // A process is ready before it leads. Its controllers, and their counters, exist from then on.
+    let served = until("the counters of the controllers", async || {
+        let (code, text) = get(Some("prometheus")).await;
+        Ok((code == 200 && text.contains("controller_runtime_reconcile_total")).then_some(()))
+    })
+    .await;
+    if let Err(error) = served {
+        panic!("{error}: {:?}", get(Some("prometheus")).await);
+    }
     assert_eq!(get(Some("other")).await.0, 403);
     assert_eq!(get(None).await.0, 401);
 }

@@ -5,6 +5,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::environment::{TestEnv, create, wait};
+use super::mapping::settled;
 
 /// A Prefix without a parent is allocated at once, and then its children are.
 async fn create_root(env: &TestEnv) {
@@ -69,7 +70,7 @@ async fn an_interface_gets_a_late_prefix() {
 /// Without its prefixes, a peering would open the whole network.
 #[tokio::test]
 async fn a_peering_waits_for_the_prefix_that_it_references() {
-    let (env, _apinetlet) = TestEnv::started().await;
+    let (env, apinetlet) = TestEnv::started().await;
     let networks = env.source::<source::Network>();
     let peering = |to: &str, prefixes: Value| {
         let peering =
@@ -83,6 +84,7 @@ async fn a_peering_waits_for_the_prefix_that_it_references() {
     wait(&counterparts, &b, "the peering of the other side", |one| one.spec.peerings.len() == 1).await;
     let has_peer = |one: &source::Network| one.spec.incoming_peerings.len() == 1;
     wait(&networks, "a", "the agreement of both sides", has_peer).await;
+    settled(&apinetlet).await;
     assert_eq!(counterparts.get(&a).await.unwrap().spec.peerings, []);
     create_root(&env).await;
     let peered = wait(&counterparts, &a, "the peering", |one| one.spec.peerings.len() == 1).await;
