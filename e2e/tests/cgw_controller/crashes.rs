@@ -1,9 +1,8 @@
 //! A controller that is killed at each of its writes: after it, and in `make test-full` also before it.
 
-use std::time::Duration;
-
 use e2e::fault_proxy::{Then, When};
 use e2e::sweep::{Slice, Victim};
+use e2e::wait::TIMEOUT;
 use serde_json::{Value, json};
 
 use super::env::{CLASS, Controller, TestEnv, VIP, wait};
@@ -40,7 +39,7 @@ async fn stopped(
     let response = admin.try_raw(controller.api, method, path, kind, text).await;
     let is_stopped = response.is_err();
     if is_stopped {
-        fired.wait(Duration::from_secs(30)).await.unwrap();
+        fired.wait(TIMEOUT).await.unwrap();
     } else {
         env.proxy.counter().forget_actions();
         victim.kill().unwrap();

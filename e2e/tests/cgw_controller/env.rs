@@ -266,6 +266,8 @@ impl TestEnv {
             .unwrap()
             .args(["controller", "--admin-address", "127.0.0.1:0", "--api-address", "127.0.0.1:0"])
             .args(["--repair-delay", "1s", "--resync-interval", interval, "--namespace", &self.own])
+            // A busy machine delays the status servers, which are in the process of the tests.
+            .args(["--status-timeout", "30s"])
             .args(["--tls-cert-file".into(), self.folder.path().join("tls.crt").into_os_string()])
             .args(["--tls-private-key-file".into(), self.folder.path().join("tls.key").into_os_string()])
             .args(["--kubeconfig".into(), self.kubeconfig.clone().into_os_string()])
