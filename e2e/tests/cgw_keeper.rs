@@ -259,18 +259,24 @@ fn a_master_that_is_killed_while_its_peer_starts_is_replaced() {
         let peer = 1 - master;
         lab.start_keeper(peer);
         lab.keeper_line(peer, lines);
-        lab.signal_keepalived(master, "vrrp.pid", Signal::SIGKILL);
+        // Read before the signal: the peer may be MASTER before this thread runs again.
         let (begin, killed) = (std::time::Instant::now(), UNIX_EPOCH.elapsed().unwrap().as_secs_f64());
+        lab.signal_keepalived(master, "vrrp.pid", Signal::SIGKILL);
         // The status of the one that was killed is not read.
         let promoted = |index| {
             let status = lab.status(index, "/status")?;
             (status["state"] == "MASTER" && status["since"].as_f64()? > killed).then_some(index)
         };
-        wait_until("a MASTER", || Ok((0..2).find_map(promoted).is_some())).unwrap();
+        let mut found = None;
+        wait_until("a MASTER", || {
+            found = (0..2).find_map(promoted);
+            Ok(found.is_some())
+        })
+        .unwrap();
         eprintln!("killed after {lines:?}: a MASTER after {:?}", begin.elapsed());
         // 0.8 s: three adverts and the skew; the rest is for other tests on this machine.
         assert!(begin.elapsed() < Duration::from_secs(5), "both stayed BACKUP for {:?}", begin.elapsed());
-        master = (0..2).find_map(promoted).unwrap();
+        master = found.unwrap();
         lab.keeper(1 - master).signal(Signal::SIGTERM).unwrap();
         lab.wait_exit(1 - master);
         lab.wait_master(master);
