@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use e2e::fault_proxy::Recorded;
 use e2e::natgw::run;
-use e2e::program::{Launch, metrics};
+use e2e::program::{Launch, Program, metrics};
 use e2e::wait::until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -76,7 +76,7 @@ async fn record() -> Recording {
     let notifications = ("cgw_keeper_notification_seconds_count", &[][..]);
     wait_metric(&env, "keeper", notifications, |count| count >= 2.0).await;
     for _ in 0..2 {
-        stale_annotations(&env).await;
+        stale_annotations(&env, &controller).await;
     }
     operator(&env).await;
     lost_keeper(&env).await;
@@ -123,11 +123,14 @@ async fn bindings(env: &TestEnv, admin: &Launch) {
 }
 
 /// Annotations that no binding admits: the agent reports them, and the controller removes them.
-async fn stale_annotations(env: &TestEnv) {
+async fn stale_annotations(env: &TestEnv, controller: &Program) {
     const KEY: &str = "cgw-controller.perimeter.dev/vip";
+    // Paused until the agent has reported the problem: the controller would remove the annotations after its delay.
+    controller.pause().unwrap();
     env.annotate(TENANT, "orphan", json!({ KEY: "10.9.0.202" })).await;
     let problem = ("cgw_agent_problems", &[("reason", "NotAdmitted")][..]);
     wait_metric(env, "agent", problem, |count| count == 1.0).await;
+    controller.resume().unwrap();
     until("the removal of annotations that no binding admits", async || {
         Ok((!env.annotations(TENANT, "orphan").await.contains_key(KEY)).then_some(()))
     })
