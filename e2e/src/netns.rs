@@ -209,7 +209,7 @@ mod tests {
         assert!(!a.pings("10.0.0.3").unwrap(), "no node has this address");
         assert_eq!(a.seen_by("10.0.0.2", 80).unwrap(), None, "there is no listener");
         let server = b.listen("10.0.0.2", 80).unwrap();
-        assert_eq!(a.seen_by("10.0.0.2", 80).unwrap().as_deref(), Some("10.0.0.1"));
+        a.wait_seen_as("10.0.0.1", "10.0.0.2", 80).unwrap();
         drop(server);
         wait_until("the server is gone", || Ok(a.seen_by("10.0.0.2", 80)?.is_none())).unwrap();
     }

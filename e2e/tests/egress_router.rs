@@ -95,6 +95,19 @@ impl Scene {
         self.pod.inside.wait_seen_as(expected, OUTSIDE[family], PORT).unwrap();
     }
 
+    /// Asserts that an external host sees a connection with this source address, whichever attachment has the default route.
+    fn leaves_with(&self, address: &str) {
+        let to = format!("TCP4:{}:{PORT},bind={address},connect-timeout=1", OUTSIDE[0]);
+        let mut seen = String::new();
+        // On a busy machine, the host may take longer than a second.
+        wait_until(&format!("a connection from {address}"), || {
+            self.pod.inside.run(["socat", "-T1", "-u", &to, "-"])?.stdout.trim().clone_into(&mut seen);
+            Ok(!seen.is_empty())
+        })
+        .unwrap();
+        assert_eq!(seen, address);
+    }
+
     /// Asserts that a client of the pod's primary address gets a reply.
     fn is_reached_from(&self, client: &Node, as_whom: &str) {
         let address = &self.pod.addresses[usize::from(as_whom.contains(':'))];

@@ -154,7 +154,7 @@ fn b17_other_nodes_services_and_the_own_node_stay_reachable() {
     scene.is_reached_from(&scene.env.node2, "fd00:1::2");
     scene.env.node2.sh("ip route replace 10.244.1.0/24 via 10.1.0.1 src 10.244.2.5").unwrap();
     scene.is_reached_from(&scene.env.node2, REMOTE[0]);
-    assert!(scene.env.node2.pings(&scene.pod.addresses[0]).unwrap());
+    wait_until("a reply to a ping", || scene.env.node2.pings(&scene.pod.addresses[0])).unwrap();
     // External clients that come through the pods' network (a NodePort) get replies through it.
     scene.env.outside.sh("ip route add 10.244.1.0/24 via 192.168.50.2").unwrap();
     scene.is_reached_from(&scene.env.outside, GATEWAY[0]);
