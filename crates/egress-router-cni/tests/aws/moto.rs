@@ -19,6 +19,8 @@ use super::node::{Memory, Snapshot, TestEnv};
 use super::xml::Element;
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
+/// Until it responds, on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The path of `scripts/python.sh moto`.
 fn python() -> PathBuf {
@@ -47,6 +49,21 @@ struct Moto {
 
 impl Moto {
     fn start() -> Arc<Self> {
+        let start = Instant::now();
+        let mut moto = Self::spawn();
+        while moto.send("", "Action=DescribeVpcs&Version=2016-11-15").is_none() {
+            assert!(start.elapsed() < TIMEOUT, "moto does not answer");
+            // It ends if a connection of another test has got the port meanwhile.
+            if moto.child.try_wait().unwrap().is_some() {
+                moto = Self::spawn();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Arc::new(moto)
+    }
+
+    /// Starts it on a port that is free now.
+    fn spawn() -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         // The kernel kills it with this thread.
         let child = Command::new("setpriv")
@@ -57,13 +74,7 @@ impl Moto {
             .stderr(Stdio::null())
             .spawn()
             .expect("setpriv is in Debian's util-linux");
-        let moto = Self { child, url: format!("http://127.0.0.1:{port}/"), mapped: Mutex::default() };
-        let start = Instant::now();
-        while moto.send("", "Action=DescribeVpcs&Version=2016-11-15").is_none() {
-            assert!(start.elapsed() < Duration::from_secs(60), "moto does not answer");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Arc::new(moto)
+        Self { child, url: format!("http://127.0.0.1:{port}/"), mapped: Mutex::default() }
     }
 
     fn send(&self, path: &str, body: &str) -> Option<Response> {
