@@ -23,8 +23,8 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Longer than any limit of the server.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// Longer than any limit of the server, also on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(300);
 
 struct TestEnv {
     address: SocketAddr,
@@ -137,13 +137,9 @@ async fn pages_for_people_and_their_json() {
     let (code, text) = get(&env, "/statusz").await;
     assert_eq!(code, 200);
     assert!(text.starts_with("common statusz\nWarning: "), "{text}");
-    for line in [
-        "Up: 0 hr 00 min ",
-        "Leading: true",
-        "primary: node-1",
-        "Binary version: 0.1.0",
-        "Paths: /flagz /healthz",
-    ] {
+    for line in
+        ["Up: 0 hr 0", "Leading: true", "primary: node-1", "Binary version: 0.1.0", "Paths: /flagz /healthz"]
+    {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     // The Accept header for kubectl get --raw and for the structured z-pages of 1.35.

@@ -177,9 +177,10 @@ async fn an_error_is_one_line_with_call_status_and_request_id() {
     );
 }
 
-/// An address without a listener as a service's endpoint in the catalogue.
+/// An address without a listener as a service's endpoint in the catalogue. It is no address of the clients of other tests, one of which
+/// might get the port before a listener does.
 async fn away(site: &Site, service: &str) -> std::net::SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.77:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     for entry in site.state().catalog.as_array_mut().unwrap() {
         if entry["type"] == service {
