@@ -85,7 +85,7 @@ impl Member {
 
     pub fn vsctl(&self, arguments: &str) -> String {
         let db = self.run_dir.join("db.sock");
-        self.ns.sh(&format!("ovs-vsctl --timeout=20 --db=unix:{} {arguments}", db.display()))
+        self.ns.sh(&format!("ovs-vsctl --timeout=300 --db=unix:{} {arguments}", db.display()))
     }
 
     pub fn trace(&self, flow: &str) -> String {
@@ -448,9 +448,9 @@ pub fn pod_mac(ip: Ipv4Addr) -> String {
 }
 
 pub fn wait(condition: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     while !met() {
-        assert!(Instant::now() < deadline, "{condition}: not within 60 s");
+        assert!(Instant::now() < deadline, "{condition}: not within 300 s");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -42,7 +42,7 @@ pub const PODS: [(&str, &str, u8); 10] = [
     ("u1", "w1", 40),
 ];
 /// The longest wait for a response, on a machine that is busy.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 /// The wait for a response that must not come, or that a changing gateway may lose.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
