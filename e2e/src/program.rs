@@ -226,7 +226,7 @@ impl Program {
         loop {
             if let Some(status) = self.exited()? {
                 // One of its children may keep the pipe open.
-                let _ = timeout(Duration::from_secs(1), self.output.find(|_| false)).await;
+                let _ = timeout(Duration::from_secs(10), self.output.find(|_| false)).await;
                 return Ok(status);
             }
             ensure!(

@@ -35,7 +35,7 @@ impl<'a> Readiness<'a> {
     pub(super) async fn api_server(&self) -> Result<()> {
         let ready = async || {
             let request = http::Request::get("/readyz").body(Vec::new())?;
-            timeout(Duration::from_secs(1), self.client.request_text(request)).await??;
+            timeout(Duration::from_secs(10), self.client.request_text(request)).await??;
             Ok(true)
         };
         self.until("ready API server", ready).await?;
