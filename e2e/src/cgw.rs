@@ -23,8 +23,10 @@ pub const GATEWAY_LABEL: &str = "cgw-controller.perimeter.dev/gateway";
 const PRIVATE_INTERFACE: &str = "ens10";
 /// A keeper's admin port in the manifests; the next ones are those of further virtual routers.
 const ADMIN_PORT: usize = 9476;
-/// For one request to a keeper or to an admin port.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// For one request, which takes milliseconds on an idle machine.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// For one request to a keeper, which may be frozen or powered off.
+const KEEPER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A virtual router of the gateway nodes.
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +165,8 @@ impl Installation {
         let mut states = Vec::new();
         for node in GATEWAYS {
             let address = (cluster.machine(node).ip()?, 63_000 + u16::from(vrid));
-            let Ok(status) = get(address.into(), "/status").await else { continue };
+            let status = tokio::time::timeout(KEEPER_TIMEOUT, get(address.into(), "/status")).await;
+            let Ok(Ok(status)) = status else { continue };
             let status: Value = serde_json::from_str(&status).unwrap_or_default();
             if let Some(state) = status.get("state").and_then(Value::as_str) {
                 states.push(KeeperState { node: node.to_owned(), state: state.to_owned() });

@@ -18,7 +18,8 @@ const SEND: &str = "trap '' TERM; while :; do \
     /bin/busybox nc -w 1 203.0.113.9 $((9000 + JOB_COMPLETION_INDEX)) </dev/null; \
     /bin/busybox usleep 20000; done";
 
-/// A pod is bound from its first packet on, although it never becomes ready, and until it is gone.
+/// A pod is bound from its first packet on, although it never becomes ready, and until it is gone. It ignores SIGTERM, and the grace
+/// period is long enough for all of them to be observed while they terminate.
 pub async fn starting_and_terminating_pods(env: &TestEnv) {
     assert_eq!(HOST.to_string(), "203.0.113.9");
     env.capture.reset().unwrap();
@@ -30,7 +31,7 @@ pub async fn starting_and_terminating_pods(env: &TestEnv) {
                 "metadata": {"labels": {"app": "a", "role": "sender"}},
                 "spec": {
                     "restartPolicy": "Never", "automountServiceAccountToken": false,
-                    "terminationGracePeriodSeconds": 5,
+                    "terminationGracePeriodSeconds": 60,
                     "topologySpreadConstraints": [{
                         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
                         "labelSelector": {"matchLabels": {"role": "sender"}},

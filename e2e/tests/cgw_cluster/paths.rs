@@ -44,7 +44,8 @@ async fn egress(env: &TestEnv) {
         let host = HOST.to_string();
         for arguments in [&["-c1", "-W2"][..], &["-c1", "-W2", "-s1422", "-Mdo"][..]] {
             let arguments: Vec<&str> = arguments.iter().copied().chain([host.as_str()]).collect();
-            network.run("ping", &arguments).unwrap();
+            let poll = async || Ok(network.run("ping", &arguments).is_ok().then_some(()));
+            until(&format!("a reply of ping {arguments:?} in {name}"), poll).await.unwrap();
         }
     }
     let packets = env.capture.packets().unwrap();
