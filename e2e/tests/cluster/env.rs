@@ -121,7 +121,15 @@ impl TestEnv {
 
     /// natgw's leading pod, and the Node that it runs on.
     pub async fn leader(&self) -> (String, String) {
-        let pod = Installation::leader(&self.cluster).await.unwrap().expect("a leader");
+        let begun = Instant::now();
+        // A leader that gets no processor for seconds loses its Lease.
+        let pod = loop {
+            if let Some(pod) = Installation::leader(&self.cluster).await.unwrap() {
+                break pod;
+            }
+            assert!(begun.elapsed() < TIMEOUT, "no replica leads");
+            tokio::time::sleep(POLL_INTERVAL).await;
+        };
         let node = self.kubectl(&format!("-n natgw get pod {pod} -o jsonpath={{.spec.nodeName}}")).await;
         (pod, node)
     }
