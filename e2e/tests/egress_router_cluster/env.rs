@@ -174,7 +174,9 @@ impl TestEnv {
     pub async fn refused(&self, name: &str, class: &str, node: &str) -> String {
         self.create(name, Some(class), node).await;
         let end = Instant::now() + TIMEOUT;
-        let of = format!("involvedObject.name={name},reason=FailedCreatePodSandBox");
+        // By UID, because an Event about an earlier pod of this name may come late.
+        let uid = self.kubectl(&["get", "pod", name, "-o", "jsonpath={.metadata.uid}"]).await;
+        let of = format!("involvedObject.uid={uid},reason=FailedCreatePodSandBox");
         loop {
             let message = self
                 .kubectl(&["get", "events", "--field-selector", &of, "-o", "jsonpath={.items[*].message}"])
@@ -215,7 +217,6 @@ impl TestEnv {
     }
 
     pub async fn delete(&self, name: &str) {
-        // By UID, because a later pod may have the same name.
         self.kubectl(&["delete", "pod", name, "--timeout=240s"]).await;
         self.kubectl(&["delete", "events", "--field-selector", &format!("involvedObject.name={name}")]).await;
     }

@@ -31,8 +31,8 @@ pub async fn install(env: &TestEnv) {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
     }))
     .await;
-    let established =
-        ["wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io"];
+    let definition = "crd/network-attachment-definitions.k8s.cni.cncf.io";
+    let established = ["wait", "--for=condition=Established", definition, "--timeout=240s"];
     env.kubectl(&established).await;
     env.kubectl(&["-n", "kube-system", "create", "serviceaccount", "multus"]).await;
     let rules = json!([

@@ -25,7 +25,7 @@ pub const OUTSIDE_6: &str = "2001:db8:9::9";
 pub const FAR: &str = "10.244.2.5";
 const PORT: u16 = 80;
 /// Deadline of a reply, which takes milliseconds. The machine is emulated, and its host may be busy.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 const CONTAINER: &str = "c0ffee";
 const NAMESPACES: [&str; 3] = ["lan", "far", "pod"];
 

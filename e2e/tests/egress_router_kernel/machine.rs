@@ -9,7 +9,7 @@ const INSIDE: &str = "E2E_INSIDE_STOCK_KERNEL";
 /// Path of the plugin inside the machine.
 pub const PLUGIN: &str = "/opt/cni/bin/egress-router";
 /// Deadline in seconds. Boot and tests take seventy on an idle machine.
-const LIMIT: &str = "600";
+const LIMIT: &str = "1800";
 /// MiB of memory. The machine's files are in it, and this test program alone is about 200 MB.
 const MEMORY: &str = "2048";
 /// Debian's packages with the programs that the tests call.
