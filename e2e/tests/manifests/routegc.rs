@@ -24,7 +24,8 @@ async fn the_example_is_valid_and_kubectl_shows_columns_and_explanations() {
     apply(&control_plane, "-k", &manifests().join("routegc/crds"), &[]);
     let wait = kustomize::kubectl()
         .unwrap()
-        .args(["wait", "--for=condition=Established", "crd/routegcs.routegc.perimeter.dev", "--kubeconfig"])
+        .args(["wait", "--for=condition=Established", "--timeout=600s"])
+        .args(["crd/routegcs.routegc.perimeter.dev", "--kubeconfig"])
         .arg(control_plane.kubeconfig())
         .output()
         .unwrap();
