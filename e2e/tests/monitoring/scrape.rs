@@ -80,6 +80,12 @@ async fn scrape_routegc() -> Scrape {
     let leader = env.routegc().unwrap().start().unwrap();
     env.wait_for_reason("prod", "NoOrphans").await.unwrap();
     env.wait_for_reason("lost", "!RouterNotFound").await.unwrap();
+    // They are set after the status is written.
+    wait_for("the metrics of a reconciliation", || async {
+        Ok(leader.metrics().await?.sum("routegc_last_success_timestamp_seconds", &[]) > Some(0.0))
+    })
+    .await
+    .unwrap();
     let standby = env.routegc().unwrap().name("standby").start().unwrap();
     of_both(&leader, &standby).await
 }
