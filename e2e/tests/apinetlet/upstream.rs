@@ -121,7 +121,8 @@ impl TestEnv {
             "networkRef": { "name": "net" }, "networkInterfaceSelector": { "matchLabels": { "app": "nic-1" } },
             "policyTypes": ["Ingress"],
             "ingress": [{
-                "ports": [{ "protocol": "TCP", "port": 443 }],
+                // With its end, which the Go program leaves out if the policy does.
+                "ports": [{ "protocol": "TCP", "port": 443, "endPort": 443 }],
                 "from": [
                     { "objectSelector": { "kind": "NetworkInterface", "matchLabels": { "app": "nic-2" } } },
                     { "ipBlock": { "cidr": "192.0.2.0/24", "except": ["192.0.2.1/32"] } },

@@ -1,7 +1,8 @@
 //! A NetworkPolicy: its counterpart, and the rule with the addresses that the policy means.
 //!
 //! metalnetlet makes a firewall rule of each pair of a port and an address of an entry, and reads the protocol of each port. So "all
-//! ports", "all peers" and the default protocol are written out: what is left out there allows nothing, or stops metalnetlet.
+//! ports", "all peers", the default protocol and the last port are written out: what is left out there allows nothing, or stops
+//! metalnetlet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -185,12 +186,14 @@ fn all_ports(protocol: &str) -> PolicyPort {
     PolicyPort { protocol: Some(protocol.to_owned()), ..PolicyPort::default() }
 }
 
-/// With the default protocol, and without the 0 that means all ports.
+/// With the default protocol, without the 0 that means all ports, and with a last port: metalnet takes a missing one for 0, and dpservice
+/// refuses a range that ends before it begins.
 fn port(one: &PolicyPort) -> PolicyPort {
+    let first = one.port.filter(|port| *port != 0);
     PolicyPort {
         protocol: one.protocol.clone().or_else(|| Some(TCP.to_owned())),
-        port: one.port.filter(|port| *port != 0),
-        end_port: one.end_port,
+        port: first,
+        end_port: one.end_port.or(first),
     }
 }
 

@@ -131,7 +131,9 @@ fn a_selector_that_selects_nothing_allows_nothing() {
 fn the_rule_has_the_ports_and_peers_that_an_entry_leaves_out() {
     let all_ports = json!([{ "protocol": "TCP" }, { "protocol": "UDP" }]);
     let all_peers = json!([{ "cidr": "0.0.0.0/0" }, { "cidr": "::/0" }]);
-    let (https, net) = (json!([{ "protocol": "TCP", "port": 443 }]), json!([{ "cidr": "192.0.2.0/24" }]));
+    // A range of one port: without its end, dpservice refuses the firewall rule.
+    let https = json!([{ "protocol": "TCP", "port": 443, "endPort": 443 }]);
+    let (single, net) = (json!([{ "protocol": "TCP", "port": 443 }]), json!([{ "cidr": "192.0.2.0/24" }]));
     let (block, none) = (
         json!([{ "ipBlock": { "cidr": "192.0.2.0/24" } }]),
         json!([{ "objectSelector": { "kind": "NetworkInterface", "matchLabels": { "app": "none" } } }]),
@@ -154,6 +156,14 @@ fn the_rule_has_the_ports_and_peers_that_an_entry_leaves_out() {
             json!([]),
             json!([entry(&json!([{ "protocol": "TCP", "port": 443, "endPort": 450 }]), &net)]),
             json!([]),
+        ),
+        (
+            "a port without endPort",
+            json!(["Ingress", "Egress"]),
+            json!([{ "ports": single, "from": block }]),
+            json!([{ "ports": single, "to": block }]),
+            json!([entry(&https, &net)]),
+            json!([entry(&https, &net)]),
         ),
         (
             "no ports",
