@@ -27,8 +27,9 @@ const PRIORITY: i32 = 1000;
 /// The default of a port.
 const TCP: &str = "TCP";
 
-/// All ports. metalnetlet has no firewall rules for SCTP, and the API has no ICMP.
-const ALL_PORTS: [&str; 2] = [TCP, "UDP"];
+/// The protocols that a rule can have; all of them are all ports. With SCTP, metalnetlet leaves the protocol of the firewall rule out, and
+/// the API server of metalnet refuses the whole interface. The API has no ICMP.
+const PROTOCOLS: [&str; 2] = [TCP, "UDP"];
 
 /// All peers.
 const ALL_PEERS: [&str; 2] = ["0.0.0.0/0", "::/0"];
@@ -74,6 +75,9 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         plan.problem(regarding, because);
         return plan;
     };
+    for protocol in unsupported_protocols(&source.spec) {
+        plan.problem(regarding.clone(), Reason::ProtocolUnsupported(protocol.to_owned()));
+    }
     let metadata = counterpart(config, Kind::NetworkPolicy, &origin);
     let desired = NetworkPolicy {
         metadata: metadata.clone(),
@@ -154,14 +158,15 @@ fn rules<'a>(
         } else {
             peers.iter().filter_map(|peer| peer.ip_block.clone()).collect()
         };
-        let network_policy_ports = if ports.is_empty() {
-            ALL_PORTS.into_iter().map(all_ports).collect()
+        let network_policy_ports: Vec<PolicyPort> = if ports.is_empty() {
+            PROTOCOLS.into_iter().map(all_ports).collect()
         } else {
-            ports.iter().map(port).collect()
+            ports.iter().filter(|one| unsupported_protocol(one).is_none()).map(port).collect()
         };
         let rule = Rule { ip_block, ips: ips.into_iter().collect(), network_policy_ports };
-        // The selectors of an entry can select nothing.
-        (!rule.ip_block.is_empty() || !rule.ips.is_empty()).then_some(rule)
+        // The selectors of an entry can select nothing, and none of its protocols may be supported.
+        let has_peers = !rule.ip_block.is_empty() || !rule.ips.is_empty();
+        (has_peers && !rule.network_policy_ports.is_empty()).then_some(rule)
     });
     rules.collect()
 }
@@ -176,6 +181,17 @@ fn egress(snapshot: &Snapshot) -> Vec<Rule> {
         rules.push(Rule { ip_block, ips: Vec::new(), network_policy_ports });
     }
     rules
+}
+
+/// The protocols of a policy that no rule can have.
+fn unsupported_protocols(spec: &Spec) -> BTreeSet<&str> {
+    let ingress = spec.ingress.iter().flat_map(|one| &one.ports);
+    let egress = spec.egress.iter().flat_map(|one| &one.ports);
+    ingress.chain(egress).filter_map(unsupported_protocol).collect()
+}
+
+fn unsupported_protocol(port: &PolicyPort) -> Option<&str> {
+    port.protocol.as_deref().filter(|protocol| !PROTOCOLS.contains(protocol))
 }
 
 fn block(cidr: &str) -> IpBlock {

@@ -282,6 +282,9 @@ pub enum Reason {
     /// The type of a load balancer is unknown.
     #[error("type {0:?} is neither Public nor Internal")]
     TypeUnknown(String),
+    /// The rule of a policy is written without its ports of a protocol.
+    #[error("its {0} ports are not allowed: metalnetlet has firewall rules for TCP and UDP only")]
+    ProtocolUnsupported(String),
     /// The API server requires the family, so that it is missing only if another server has served the object.
     #[error("spec.ipFamily is missing")]
     FamilyMissing,
@@ -328,6 +331,7 @@ impl plan::Reason for Reason {
             Reason::NetworkNotFound(_) => "NetworkNotFound",
             Reason::NetworkPending(_) => "NetworkPending",
             Reason::TypeUnknown(_) => "TypeUnknown",
+            Reason::ProtocolUnsupported(_) => "ProtocolUnsupported",
             Reason::FamilyMissing => "FamilyMissing",
             Reason::AddressMissing(_) => "AddressMissing",
             Reason::InterfaceTaken(..) => "InterfaceTaken",

@@ -190,6 +190,22 @@ fn the_rule_has_the_ports_and_peers_that_an_entry_leaves_out() {
             json!([entry(&all_ports, &all_peers)]),
         ),
         (
+            "one of two protocols is unsupported",
+            json!(["Ingress"]),
+            json!([{ "ports": [{ "protocol": "SCTP", "port": 5000 }, { "protocol": "TCP", "port": 443 }], "from": block }]),
+            json!([]),
+            json!([entry(&https, &net)]),
+            json!([]),
+        ),
+        (
+            "no protocol is supported",
+            json!(["Ingress", "Egress"]),
+            json!([{ "ports": [{ "protocol": "SCTP" }], "from": block }]),
+            json!([{ "ports": [{ "protocol": "SCTP" }], "to": block }]),
+            json!([]),
+            json!([refused]),
+        ),
+        (
             "selectors that select nothing",
             json!(["Ingress", "Egress"]),
             json!([{ "ports": https, "from": none }]),
@@ -219,6 +235,18 @@ fn the_rule_has_the_ports_and_peers_that_an_entry_leaves_out() {
         let rule = applied(&plan(&config(), &snapshot), 0);
         assert_eq!((&rule["ingressRule"], &rule["egressRule"]), (&ingress_rules, &egress_rules), "{case}");
     }
+}
+
+/// metalnet's API server refuses an interface with a firewall rule without a protocol, which metalnetlet makes of SCTP.
+#[test]
+fn a_protocol_without_firewall_rules_is_a_problem_and_stays_in_the_policy() {
+    let mut spec = spec();
+    spec["ingress"][0]["ports"] = json!([{ "protocol": "SCTP", "port": 5000 }, { "protocol": "UDP" }]);
+    spec["egress"] = json!([{ "ports": [{ "protocol": "SCTP" }] }]);
+    let plan = plan(&config(), &snapshot(spec.clone()));
+    assert_eq!((acts(&plan), problems(&plan)), (vec!["Apply"], vec!["ProtocolUnsupported"]));
+    assert!(plan.problems[0].because.to_string().contains("SCTP"));
+    assert_eq!(applied(&plan, 0)["spec"]["ingress"], spec["ingress"]);
 }
 
 #[test]
