@@ -30,6 +30,8 @@ pub const BY_PEER: &str = "peer";
 pub const BY_PREFIX: &str = "prefix";
 /// Prefixes by the UID of the object that controls them.
 pub const BY_OWNER: &str = "owner";
+/// apinet IPs by their address.
+pub const BY_ADDRESS: &str = "address";
 /// apinet NetworkInterfaces by the UID of the source object that has claimed them.
 pub const BY_ORIGIN: &str = "origin";
 
@@ -139,7 +141,11 @@ impl Caches {
                     })
                     .index(BY_NETWORK, |one| vec![one.spec.network_ref.name.clone()])
                     .start(),
-                ips: apinet.cache(runtime).packed().start(),
+                ips: apinet
+                    .cache::<apinet::Ip>(runtime)
+                    .packed()
+                    .index(BY_ADDRESS, |one| one.spec.ip.iter().cloned().collect())
+                    .start(),
                 load_balancers: apinet
                     .cache::<apinet::LoadBalancer>(runtime)
                     .index(BY_NETWORK, |one| vec![one.spec.network_ref.name.clone()])

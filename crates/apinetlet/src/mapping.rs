@@ -8,7 +8,9 @@ use kube::Resource;
 
 use crate::api::network_policy::{NetworkPolicy, SourceNetworkPolicy};
 use crate::api::{ApiNetKind, LocalUidRef, SourceKind, apinet, source};
-use crate::caches::{BY_NETWORK, BY_ORIGIN, BY_OWNER, BY_TARGET, BY_UID, Caches, local_key, owned};
+use crate::caches::{
+    BY_ADDRESS, BY_NETWORK, BY_ORIGIN, BY_OWNER, BY_TARGET, BY_UID, Caches, local_key, owned,
+};
 use crate::config::Config;
 use crate::names::Kind;
 use crate::plan::{self, Plan};
@@ -128,9 +130,12 @@ impl Mapping for NetworkInterface {
         let mut virtual_ips = caches.virtual_ips.indexed(BY_TARGET, uid);
         let referenced = object.virtual_ip().map(|name| local_key(&object, name));
         virtual_ips.extend(referenced.and_then(|key| caches.virtual_ips.get(&key)));
+        let addresses = virtual_ips.iter().filter_map(|one| one.status.ip.as_deref());
+        let ips = addresses.flat_map(|address| caches.apinet.ips.indexed(BY_ADDRESS, address)).collect();
         let snapshot = plan::network_interface::Snapshot {
             interfaces: distinct(interfaces),
             virtual_ips: distinct(virtual_ips),
+            ips: distinct(ips),
             prefixes: prefixes(caches, &object),
             source: object,
         };

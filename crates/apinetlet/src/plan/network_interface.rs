@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub interfaces: Vec<apinet::NetworkInterface>,
     /// The VirtualIP that the source object references, and all that the source object has claimed.
     pub virtual_ips: Vec<source::VirtualIp>,
+    /// The apinet IPs with the addresses in the status of these.
+    pub ips: Vec<apinet::Ip>,
     /// The allocated Prefixes that it controls (CIDR), by their names.
     pub prefixes: BTreeMap<String, String>,
 }
@@ -131,7 +133,21 @@ fn claim_virtual_ip(config: &Config, snapshot: &Snapshot, origin: &Origin, plan:
             return Vec::new();
         }
     }
-    virtual_ip.status.ip.iter().cloned().collect()
+    let Some(address) = &virtual_ip.status.ip else { return Vec::new() };
+    if is_of_other(config, snapshot, virtual_ip, address) {
+        plan.problem(regarding, Reason::AddressTaken(name.to_owned(), address.clone()));
+        return Vec::new();
+    }
+    vec![address.clone()]
+}
+
+/// Whether the address is that of another VirtualIP. Every account that may write a VirtualIP may write its status too, and an apinet
+/// NetworkInterface gets each address that no other one has.
+fn is_of_other(config: &Config, snapshot: &Snapshot, virtual_ip: &source::VirtualIp, address: &str) -> bool {
+    let keys = Keys::of(config.flavor, Kind::VirtualIp);
+    let ips = snapshot.ips.iter().filter(|ip| ip.spec.ip.as_deref() == Some(address));
+    let mut origins = ips.filter_map(|ip| keys.read(&ip.metadata));
+    origins.any(|origin| Some(&origin.uid) != virtual_ip.metadata.uid.as_ref())
 }
 
 /// Releases the VirtualIPs that the source object has claimed and does not reference any more, and those that are being deleted.

@@ -302,6 +302,11 @@ pub enum Reason {
     /// The VirtualIP belongs to another interface.
     #[error("VirtualIP {0} is claimed by NetworkInterface {1}")]
     VirtualIpTaken(String, String),
+    /// The address in the status of a VirtualIP belongs to another VirtualIP.
+    #[error(
+        "the status of VirtualIP {0} has the address {1}, which is that of another VirtualIP; it is not used"
+    )]
+    AddressTaken(String, String),
     /// An apinet object is deleted or released.
     #[error("{0} does not exist any more")]
     SourceGone(String),
@@ -337,6 +342,7 @@ impl plan::Reason for Reason {
             Reason::InterfaceTaken(..) => "InterfaceTaken",
             Reason::ProviderIdInvalid(_) => "ProviderIDInvalid",
             Reason::VirtualIpTaken(..) => "VirtualIPTaken",
+            Reason::AddressTaken(..) => "AddressTaken",
             Reason::SourceGone(_) => "SourceGone",
         }
     }

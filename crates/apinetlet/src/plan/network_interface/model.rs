@@ -95,7 +95,7 @@ impl State {
         virtual_ip.spec.target_ref =
             self.virtual_ip.map(|holder| crate::api::LocalUidRef { name: name(holder), uid: name(holder) });
         virtual_ip.status.ip = Some(ADDRESS.into());
-        Snapshot { source, interfaces, virtual_ips: vec![virtual_ip], prefixes: BTreeMap::new() }
+        Snapshot { source, interfaces, virtual_ips: vec![virtual_ip], ..Snapshot::default() }
     }
 
     fn interface(&self, number: usize) -> apinet::NetworkInterface {

@@ -58,6 +58,7 @@ fn a_free_interface_is_claimed_and_configured_in_one_write() {
         interfaces: vec![interface("i1", None, json!({ "metadata": {}, "spec": { "natGateways": nat } }))],
         virtual_ips: vec![virtual_ip("vip", None, Some("10.0.0.1"))],
         prefixes: [("nic-pf-2".into(), "10.2.0.0/24".into())].into(),
+        ..Snapshot::default()
     };
     let first = plan(&config(), &snapshot, NOW);
     assert_eq!(acts(&first), ["ClaimVirtualIP", "ClaimNetworkInterface"]);
@@ -175,6 +176,33 @@ fn the_virtual_ip_of_another_interface_is_a_problem_and_stops_nothing_else() {
     };
     let plan = plan(&config(), &snapshot, NOW);
     assert_eq!((acts(&plan), problems(&plan)), (vec!["ClaimNetworkInterface"], vec!["VirtualIPTaken"]));
+}
+
+#[test]
+fn the_address_of_another_virtual_ip_is_not_used() {
+    let ip = |uid: &str| -> apinet::Ip {
+        let origin = Origin { uid: uid.into(), namespace: "team".into(), name: "vip".into() };
+        let written = Keys::of(config().flavor, Kind::VirtualIp).write(&origin, config().layout);
+        let spec = json!({ "type": "Public", "ipFamily": "IPv4", "ip": "10.0.0.1" });
+        let mut ip: apinet::Ip = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
+        (ip.metadata.labels, ip.metadata.annotations) = (Some(written.labels), Some(written.annotations));
+        ip
+    };
+    let mut claimed = virtual_ip("vip", Some("u1"), Some("10.0.0.1"));
+    claimed.metadata.uid = Some("v1".into());
+    let mut snapshot = Snapshot {
+        source: source(json!({ "providerID": ID, "virtualIP": { "virtualIPRef": { "name": "vip" } } })),
+        interfaces: vec![interface("i1", None, json!({ "metadata": {} }))],
+        virtual_ips: vec![claimed],
+        ..Snapshot::default()
+    };
+    for (ips, is_used) in [(vec![ip("v1")], true), (vec![ip("v2")], false), (vec![], true)] {
+        snapshot.ips = ips;
+        let plan = plan(&config(), &snapshot, NOW);
+        let Act::Claim(_, _, configuration) = &plan.steps[0].action.act else { unreachable!("{plan:?}") };
+        assert_eq!(configuration.public_ips.len(), usize::from(is_used), "{:?}", snapshot.ips);
+        assert_eq!(problems(&plan).contains(&"AddressTaken"), !is_used, "{:?}", snapshot.ips);
+    }
 }
 
 #[test]
