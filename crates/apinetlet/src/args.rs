@@ -98,6 +98,11 @@ pub struct OwnArgs {
     #[arg(long, env = "PERIMETER_DISABLE_NETWORK_PEERING", default_missing_value = "true", default_value_t = false, num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
     pub disable_network_peering: bool,
+    /// Has no effect: there is no migration before the start. Names in both places are read, and are moved to that of --source-name-in
+    /// with the next reconciliation
+    #[arg(long, env = "PERIMETER_SKIP_MIGRATIONS", default_missing_value = "true", default_value_t = false, num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
+    pub skip_migrations: bool,
     /// The fewest public addresses of a NAT gateway
     #[arg(long, env = "PERIMETER_NAT_GATEWAY_MIN_PUBLIC_IPS", default_value_t = 1, value_name = "NUMBER",
         value_parser = clap::value_parser!(i32).range(0..))]
@@ -172,6 +177,20 @@ mod tests {
         assert_eq!(args.metrics.metrics_bind_address.0, Some("[::]:8443".parse().unwrap()));
         assert_eq!((args.own.flavor, args.own.namespace.as_str()), (Flavor::Ironcore, ""));
         assert!(!parse(&["--api-net-namespace=apinet"]).unwrap().runtime.leader.leader_elect);
+    }
+
+    /// A Deployment of the Go program may have any of them.
+    #[test]
+    fn flags_of_the_go_program_that_change_nothing_are_understood() {
+        for (flag, is_refused) in [
+            ("--skip-migrations", false),
+            ("--skip-migrations=false", false),
+            ("--enable-http2=false", false),
+            ("--enable-http2", true),
+        ] {
+            let args = parse(&["--api-net-namespace=apinet", flag]).unwrap();
+            assert_eq!(args.metrics.check().is_err(), is_refused, "{flag}");
+        }
     }
 
     #[test]

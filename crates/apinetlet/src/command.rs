@@ -17,6 +17,7 @@ pub fn run() -> ExitCode {
     command::main(common::program!(), |args: Args| {
         let Args { own, plan, connection, mut api_net, metrics, zap, mut runtime } = args;
         plan.check()?;
+        metrics.check()?;
         let config = config(&own)?;
         zap.fill(&mut runtime.log);
         connection.fill(config.flavor, &config.namespace, &mut runtime.client, &mut api_net.client);

@@ -38,6 +38,24 @@ pub struct MetricsArgs {
     /// File of the key
     #[arg(long, env = "PERIMETER_METRICS_CERT_KEY", default_value = "tls.key", value_name = "FILE")]
     pub metrics_cert_key: PathBuf,
+    /// Not supported: metrics are served by HTTP/1.1, and it has to be false
+    #[arg(long, env = "PERIMETER_ENABLE_HTTP2", default_missing_value = "true", default_value_t = false, num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
+    pub enable_http2: bool,
+}
+
+impl MetricsArgs {
+    /// Refuses HTTP/2.
+    ///
+    /// # Errors
+    /// One line that says so.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.enable_http2,
+            "--enable-http2 is not supported: metrics are served by HTTP/1.1"
+        );
+        Ok(())
+    }
 }
 
 /// An address; None for `0`.
