@@ -24,9 +24,9 @@ pub fn run() -> ExitCode {
         // That of the Go program: the two never act at once.
         let lease = &mut runtime.leader.leader_elect_resource_name;
         lease.get_or_insert_with(|| config.flavor.names().lease.to_owned());
-        let namespace = given(&own.namespace);
         let clusters = async move |runtime: &Runtime, config: &Config| {
             let cluster = runtime.cluster(&api_net).await?;
+            let namespace = config.watched_namespace.clone();
             let source = Source::new(runtime.client.clone(), config.flavor, namespace);
             anyhow::Ok((source, ApiNet::new(cluster, config.flavor, config.namespace.clone())))
         };
@@ -53,6 +53,7 @@ fn config(own: &OwnArgs) -> anyhow::Result<Config> {
     );
     let defaults = Config::new(own.flavor, &own.api_net_namespace);
     Ok(Config {
+        watched_namespace: given(&own.namespace),
         watch_filter: given(&own.watch_filter),
         source_cluster: given(&own.source_cluster_id),
         adopt_unmarked: own.adopt_unmarked,

@@ -14,6 +14,8 @@ pub struct Config {
     pub source_cluster: Option<String>,
     /// Whether objects that name a source object and have no mark count as this program's: the Go programs write none.
     pub adopt_unmarked: bool,
+    /// The namespace of the source objects; all if None.
+    pub watched_namespace: Option<String>,
     /// Only source objects with this value of the watch-filter label; all if None.
     pub watch_filter: Option<String>,
     /// Where the name of a source object is written.
@@ -39,6 +41,7 @@ impl Config {
             namespace: namespace.to_owned(),
             source_cluster: None,
             adopt_unmarked: false,
+            watched_namespace: None,
             watch_filter: None,
             layout: match flavor {
                 Flavor::Onmetal => Layout::Labels,

@@ -115,7 +115,8 @@ fn is_candidate<M: Mapping>(config: &Config, caches: &Caches, metadata: &ObjectM
     source.is_none_or(|source| source.meta().uid.as_ref() != Some(&origin.uid))
 }
 
-/// The source object that an apinet object of this program names.
+/// The source object that an apinet object of this program names, if it is in a namespace that this program watches: there may be no
+/// permission to read another one, and another apinetlet of the same source cluster may map it.
 fn own_origin<M: Mapping>(config: &Config, metadata: &ObjectMeta) -> Option<Origin> {
     let origin = Keys::of(config.flavor, M::KIND).read(metadata)?;
     let mark = metadata.labels.as_ref().and_then(|labels| labels.get(&config.flavor.source_cluster_label()));
@@ -123,7 +124,8 @@ fn own_origin<M: Mapping>(config: &Config, metadata: &ObjectMeta) -> Option<Orig
         Some(mark) => Some(mark) == config.source_cluster.as_ref(),
         None => config.adopt_unmarked,
     };
-    is_own.then_some(origin)
+    let is_watched = config.watched_namespace.as_ref().is_none_or(|watched| *watched == origin.namespace);
+    (is_own && is_watched).then_some(origin)
 }
 
 impl Reconciler for Garbage {
@@ -219,4 +221,27 @@ fn foreign_of<K: ApiNetKind>(config: &Config, kind: &str, cache: &Cache<K>) -> O
         is_foreign
             .then(|| (format!("{kind} {}", one.meta().name.as_deref().unwrap_or_default()), mark.clone()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Flavor;
+
+    #[test]
+    fn an_object_of_a_namespace_that_is_not_watched_is_no_garbage() {
+        let ours = Config { source_cluster: Some("ours".into()), ..Config::new(Flavor::Ironcore, "apinet") };
+        let origin = Origin { uid: "u1".into(), namespace: "team".into(), name: "net".into() };
+        let mut written = Keys::of(ours.flavor, Kind::Network).write(&origin, ours.layout);
+        written.labels.insert(ours.flavor.source_cluster_label(), "ours".into());
+        let metadata = ObjectMeta {
+            labels: Some(written.labels),
+            annotations: Some(written.annotations),
+            ..ObjectMeta::default()
+        };
+        for (watched, is_own) in [(None, true), (Some("team"), true), (Some("other"), false)] {
+            let config = Config { watched_namespace: watched.map(str::to_owned), ..ours.clone() };
+            assert_eq!(own_origin::<mapping::Network>(&config, &metadata).is_some(), is_own, "{watched:?}");
+        }
+    }
 }
