@@ -31,6 +31,9 @@ const TCP: &str = "TCP";
 /// the API server of metalnet refuses the whole interface. The API has no ICMP.
 const PROTOCOLS: [&str; 2] = [TCP, "UDP"];
 
+/// The kinds of peers that the API server of ironcore-net accepts. ironcore's accepts VirtualIP too.
+const PEER_KINDS: [&str; 2] = ["NetworkInterface", "LoadBalancer"];
+
 /// All peers.
 const ALL_PEERS: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
@@ -78,13 +81,16 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     for protocol in unsupported_protocols(&source.spec) {
         plan.problem(regarding.clone(), Reason::ProtocolUnsupported(protocol.to_owned()));
     }
+    for kind in unsupported_kinds(&source.spec) {
+        plan.problem(regarding.clone(), Reason::PeerUnsupported(kind.to_owned()));
+    }
     let metadata = counterpart(config, Kind::NetworkPolicy, &origin);
     let desired = NetworkPolicy {
         metadata: metadata.clone(),
         spec: Spec {
             network_ref: LocalRef { name: network.name.clone() },
             priority: Some(PRIORITY),
-            ..source.spec.clone()
+            ..with_supported_peers(&source.spec)
         },
     };
     let is_applied = |observed: &NetworkPolicy| {
@@ -100,6 +106,32 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), because);
     }
     plan
+}
+
+/// The policy without peers that the API server of ironcore-net refuses, and without entries that have only such: with no peers they would
+/// allow all.
+fn with_supported_peers(spec: &Spec) -> Spec {
+    let retain_supported = |peers: &mut Vec<Peer>| {
+        let are_all_meant = peers.is_empty();
+        peers.retain(|peer| unsupported_kind(peer).is_none());
+        are_all_meant || !peers.is_empty()
+    };
+    let mut spec = spec.clone();
+    spec.ingress.retain_mut(|one| retain_supported(&mut one.from));
+    spec.egress.retain_mut(|one| retain_supported(&mut one.to));
+    spec
+}
+
+/// The kinds of the peers that are left out.
+fn unsupported_kinds(spec: &Spec) -> BTreeSet<&str> {
+    let from = spec.ingress.iter().flat_map(|one| &one.from);
+    let to = spec.egress.iter().flat_map(|one| &one.to);
+    from.chain(to).filter_map(unsupported_kind).collect()
+}
+
+fn unsupported_kind(peer: &Peer) -> Option<&str> {
+    let selector = peer.object_selector.as_ref()?;
+    Some(selector.kind.as_str()).filter(|kind| !PEER_KINDS.contains(kind))
 }
 
 /// The rule of the policy. `metadata`: its metadata.

@@ -285,6 +285,11 @@ pub enum Reason {
     /// The rule of a policy is written without its ports of a protocol.
     #[error("its {0} ports are not allowed: metalnetlet has firewall rules for TCP and UDP only")]
     ProtocolUnsupported(String),
+    /// A policy is written without its peers of a kind.
+    #[error(
+        "its peers of kind {0} are not allowed: ironcore-net selects only NetworkInterfaces and LoadBalancers"
+    )]
+    PeerUnsupported(String),
     /// The API server requires the family, so that it is missing only if another server has served the object.
     #[error("spec.ipFamily is missing")]
     FamilyMissing,
@@ -337,6 +342,7 @@ impl plan::Reason for Reason {
             Reason::NetworkPending(_) => "NetworkPending",
             Reason::TypeUnknown(_) => "TypeUnknown",
             Reason::ProtocolUnsupported(_) => "ProtocolUnsupported",
+            Reason::PeerUnsupported(_) => "PeerUnsupported",
             Reason::FamilyMissing => "FamilyMissing",
             Reason::AddressMissing(_) => "AddressMissing",
             Reason::InterfaceTaken(..) => "InterfaceTaken",

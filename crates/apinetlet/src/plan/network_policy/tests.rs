@@ -249,6 +249,25 @@ fn a_protocol_without_firewall_rules_is_a_problem_and_stays_in_the_policy() {
     assert_eq!(applied(&plan, 0)["spec"]["ingress"], spec["ingress"]);
 }
 
+/// ironcore-net refuses a policy with such a peer.
+#[test]
+fn a_peer_of_an_unsupported_kind_is_a_problem_and_does_not_open_its_entry() {
+    let by_kind = |kind: &str| json!({ "objectSelector": { "kind": kind, "matchLabels": { "app": "db" } } });
+    let mut spec = spec();
+    spec["ingress"] = json!([
+        { "from": [by_kind("VirtualIP"), by_kind("NetworkInterface")] },
+        { "from": [by_kind("VirtualIP")] },
+        {},
+    ]);
+    spec["egress"] = json!([{ "to": [by_kind("VirtualIP")] }]);
+    let plan = plan(&config(), &snapshot(spec));
+    assert_eq!((acts(&plan), problems(&plan)), (vec!["Apply"], vec!["PeerUnsupported"]));
+    let policy = applied(&plan, 0);
+    assert_eq!(policy["spec"]["ingress"], json!([{ "from": [by_kind("NetworkInterface")] }, {}]));
+    assert_eq!(policy["spec"].get("egress"), None);
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+}
+
 #[test]
 fn an_empty_selector_selects_every_ready_interface() {
     let snapshot = snapshot(json!({ "networkRef": { "name": "net" }, "networkInterfaceSelector": {} }));
