@@ -15,6 +15,9 @@ use super::{LATER, Planner, SOON};
 use crate::names;
 use crate::observe::snapshot::{Cluster, Run, Unread, key};
 
+/// The reason of the condition `CreationBlocked` where a block may not be read. None is created there: it could not be lifted.
+pub const FORBIDDEN: &str = "Forbidden";
+
 impl Planner<'_> {
     pub(super) fn block_name(&self) -> String {
         names::block(&self.snapshot.run.uid)
@@ -152,14 +155,15 @@ impl Planner<'_> {
 }
 
 /// Whether a block of this run may exist in a target that does not respond: one is created from the phase Inventory on, unless the spec
-/// desires none, and one that was observed exists until it is observed to be gone.
+/// desires none or it may not be read, and one that was observed exists until it is observed to be gone.
 #[must_use]
 pub fn may_exist(run: &Run) -> bool {
-    let known = status_of(&run.status, "CreationBlocked");
-    match known {
-        Some(Status::True | Status::Unknown) => true,
-        Some(Status::False) if run.status.phase.is_final() => false,
-        Some(Status::False) | None => {
+    let known = run.status.conditions.iter().find(|one| one.kind == "CreationBlocked");
+    match known.map(|one| (one.status, one.reason.as_str())) {
+        Some((Status::True | Status::Unknown, _)) => true,
+        Some((Status::False, FORBIDDEN)) => false,
+        Some((Status::False, _)) if run.status.phase.is_final() => false,
+        Some((Status::False, _)) | None => {
             run.status.phase >= Phase::Inventory
                 && run.status.phase != Phase::Planned
                 && run.desires_block()

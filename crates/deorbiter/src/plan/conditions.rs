@@ -70,6 +70,10 @@ fn block_word(planner: &Planner<'_>) -> Option<Word> {
             let message = "new claims, snapshots and load balancers are refused until the Deorbit is deleted";
             (Status::True, "InPlace", message)
         }
+        Ok(cluster) if cluster.block.forbidden && run.desires_block() => {
+            let message = "nothing is refused: the target's admission objects may not be read";
+            (Status::False, block::FORBIDDEN, message)
+        }
         Ok(_) => (Status::False, "NotInPlace", "nothing is refused"),
         // An outage does not set it to Unknown if there was never a block.
         Err(_) if run.held && block::may_exist(run) => {

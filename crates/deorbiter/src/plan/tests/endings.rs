@@ -269,9 +269,27 @@ fn without_the_right_to_read_a_block_none_is_created_and_the_run_goes_on() {
         assert_eq!(env.run.status.phase, Phase::Succeeded, "{:?}", env.run.status.debris);
         let made = env.acts.iter().any(|act| act.starts_with("refuse new"));
         assert!(!made && !env.cluster.block.any(), "{:?}", env.acts);
+        let reason = if block == "None" { "NotInPlace" } else { "Forbidden" };
+        assert_eq!(env.condition("CreationBlocked"), (Status::False, reason.to_owned()));
         let started = env.run.book.deleting_since.unwrap();
         assert_eq!(started.duration_since(begun).as_secs() >= 60, minutes == 1);
     }
+}
+
+/// It may have been created before.
+#[test]
+fn a_block_that_may_not_be_read_any_more_holds_the_run() {
+    let mut env = proven(json!({"timeouts": {"apiUnavailable": "1m"}}));
+    env.claim("data");
+    env.until(Phase::Inventory);
+    env.cluster.block.forbidden = true;
+    for _ in 0..100 {
+        env.step();
+    }
+    assert_eq!((env.run.status.phase, env.condition("Stalled").0), (Phase::Inventory, Status::True));
+    env.cluster.block.forbidden = false;
+    env.finish();
+    assert_eq!((env.run.status.phase, env.cluster.block.any()), (Phase::Succeeded, true), "{:?}", env.acts);
 }
 
 #[test]

@@ -304,6 +304,9 @@ impl TestEnv {
             run: self.run.clone(),
             cluster: if self.course.refused.contains(&self.reconcile) {
                 Err(Unread::Refused("Unauthorized".into()))
+            } else if self.cluster.block.forbidden && plan::block::may_exist(&self.run) {
+                // One that may exist has to be read, since it has to be lifted.
+                Err(Unread::Refused("403".into()))
             } else if self.run.spec.cluster_gone.is_some() {
                 Ok(Cluster::gone())
             } else if blind {
