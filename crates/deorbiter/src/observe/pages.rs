@@ -62,11 +62,11 @@ impl Unreadable {
         self.status() == Some(404)
     }
 
-    /// Classifies the error for the plan: only a server that does not respond, or responds with 5xx, is unavailable.
+    /// Classifies the error for the plan: only a server that does not respond, or cannot respond now, is unavailable.
     #[must_use]
     pub fn unread(&self) -> Unread {
         match self {
-            Unreadable::Kubernetes { cause: kube::Error::Api(status), .. } if status.code >= 500 => {
+            Unreadable::Kubernetes { cause: kube::Error::Api(status), .. } if is_temporary(status.code) => {
                 Unread::Failing(self.to_string())
             }
             Unreadable::Kubernetes { cause, .. } if is_no_response(cause) => {
@@ -115,6 +115,12 @@ fn is_passing(error: &kube::Error) -> bool {
         kube::Error::HttpError(_) | kube::Error::Auth(_) => false,
         _ => true,
     }
+}
+
+/// Whether no user has to act for the same request to succeed later: an error of the server itself, a timeout, priority and fairness (429),
+/// or a list whose next page was compacted (410).
+fn is_temporary(code: u16) -> bool {
+    code >= 500 || matches!(code, 408 | 410 | 429)
 }
 
 /// Whether the server did not respond. A certificate that is not trusted is a response.
@@ -221,7 +227,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_server_that_does_not_respond_counts_as_unreachable() {
-        for (response, reason) in [(None, "NoResponse"), (Some(500), "ServerError"), (Some(401), "Refused")] {
+        for (response, reason) in [
+            (None, "NoResponse"),
+            (Some(500), "ServerError"),
+            (Some(429), "ServerError"),
+            (Some(410), "ServerError"),
+            (Some(401), "Refused"),
+            (Some(404), "Refused"),
+        ] {
             let (client, _) = server(Vec::leak(vec![response]));
             let error = get::<serde::de::IgnoredAny>(&client, "/x").await.unwrap_err();
             assert_eq!(error.unread().reason(), reason);
