@@ -15,8 +15,9 @@ use crate::names;
 use crate::observe::snapshot::{Cloud, Meta, Run, Snapshot};
 use crate::record::Recorded;
 
-/// States in which Cinder accepts a DELETE; in all others it responds 400, or another operation runs.
-const DELETABLE: [&str; 5] = ["available", "error", "error_deleting", "error_restoring", "error_extending"];
+/// States in which Cinder accepts a DELETE (`volume/api.py`). In all others it responds 400, or another operation runs. One in
+/// `error_deleting` needs the operator of the cloud.
+const DELETABLE: [&str; 5] = ["available", "error", "error_managing", "error_restoring", "error_extending"];
 
 /// The steps: for what was recorded before, and what no object of the cluster holds any more.
 #[must_use]

@@ -357,6 +357,23 @@ fn error_deleting_is_reported_at_once_and_only_the_total_limit_ends_the_wait() {
     assert!(status.completion_time.unwrap().duration_since(begun).as_secs() >= 3500);
 }
 
+#[test]
+fn a_run_whose_target_is_gone_does_not_wait_for_a_volume_in_error_deleting() {
+    let timeouts = json!({"apiUnavailable": "2m", "perObject": "5m", "total": "10h"});
+    let mut env = proven(json!({"orphanPolicy": "Delete", "timeouts": timeouts}));
+    env.course.csi_stopped = true;
+    env.claim("data");
+    env.cinder("data").status = "error_deleting".into();
+    env.until(Phase::Deleting);
+    env.course.outage = env.reconcile..usize::MAX;
+    let begun = env.now;
+    env.finish_blind();
+    assert!(env.now.duration_since(begun).as_secs() < 3600, "{:?}", env.run.status);
+    let status = &env.run.status;
+    assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, 1), "{status:?}");
+    assert!(status.debris[0].reason.contains("error_deleting"), "{status:?}");
+}
+
 /// S6
 #[test]
 fn an_object_that_takes_too_long_is_reported_and_releases_nothing() {

@@ -441,6 +441,8 @@ impl TestEnv {
                 assert!(stored.iter().any(known), "deleted without its ID on record: {act:?}");
                 assert!(!self.untouchable.contains(id), "not ours to delete: {act:?}");
                 let cloud = self.cloud.as_mut().unwrap();
+                let state = cloud.volumes.get(id).map(|one| one.status.as_str());
+                assert_ne!(state, Some("error_deleting"), "Cinder refuses it: {act:?}");
                 match kind {
                     Kind::Volume if cloud.snapshots.values().any(|one| one.volume == *id) => {}
                     Kind::Volume => drop(cloud.volumes.remove(id)),
