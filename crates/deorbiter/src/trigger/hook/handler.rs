@@ -4,6 +4,7 @@ use common::api::deorbit;
 use common::api::deorbit_binding::DeorbitTemplate;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::core::Status;
 use kube::discovery;
 use serde_json::Value;
 
@@ -136,8 +137,12 @@ impl Handler {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &named.metadata.namespace, &kind);
         let what = format!("read Cluster {}/{}", named.metadata.namespace, named.metadata.name);
-        let found = api.get_opt(&named.metadata.name).await.map_err(Error::kubernetes(&what))?;
-        let Some(found) = found else { return Ok(None) };
+        let found = match api.get(&named.metadata.name).await {
+            Ok(found) => found,
+            // Any other 404 is about the path: a version that is not served any more, or a CustomResourceDefinition that is not served yet.
+            Err(kube::Error::Api(status)) if names_object(&status, &named.metadata.name) => return Ok(None),
+            Err(cause) => return Err(Error::kubernetes(&what)(cause).into()),
+        };
         if found.metadata.uid.as_deref() != Some(named.metadata.uid.as_str()) {
             return Err(Trouble::Refused("there is another Cluster of that name by now".to_owned()));
         }
@@ -204,6 +209,11 @@ impl Handler {
     }
 }
 
+/// Whether a response reports that the object of this name does not exist.
+fn names_object(status: &Status, name: &str) -> bool {
+    status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name)
+}
+
 fn cannot_be_made(cluster: &Cluster, why: impl std::fmt::Display) -> Trouble {
     Trouble::Refused(format!("the Deorbit of {} cannot be made: {why}", cluster.object))
 }
@@ -226,9 +236,39 @@ fn with_identity(filled: &mut DeorbitTemplate, identity: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+
+    /// The response to a request about a Cluster that the API server does not have; `details`: of its 404.
+    async fn response(details: Value) -> Value {
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let status = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+                "message": "", "details": details });
+            let body = Body::from(status.to_string().into_bytes());
+            let response = http::Response::builder().status(404).body(body).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        });
+        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+        let template = super::super::template(None).unwrap();
+        let handler = Handler::new(Client::new(service, "default"), template, metrics);
+        let request = json!({ "apiVersion": API_VERSION, "kind": "BeforeClusterDeleteRequest", "cluster": {
+            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
+            "metadata": { "name": "prod", "namespace": "team", "uid": "u" } } });
+        let response = handler.before_cluster_delete(request.to_string().as_bytes()).await;
+        serde_json::to_value(response).unwrap()
+    }
+
+    /// Cluster API deletes the servers after a success, with all that the cluster has in the cloud.
+    #[tokio::test]
+    async fn only_a_404_that_names_the_cluster_lets_cluster_api_go_on() {
+        let gone = response(json!({ "name": "prod", "group": "cluster.x-k8s.io", "kind": "clusters" })).await;
+        assert_eq!((&gone["status"], &gone["message"]), (&json!("Success"), &json!("the Cluster is gone")));
+        for details in [json!({}), Value::Null] {
+            assert_eq!(response(details).await["status"], "Failure", "the version is not served");
+        }
+    }
 
     #[test]
     fn region_and_type_of_the_identity_are_copied_and_replace_none() {
