@@ -223,7 +223,7 @@ impl<'a> Planner<'a> {
     fn record(&mut self) -> Vec<Found> {
         let run = &self.snapshot.run;
         // The end was decided: what is created from now on does not belong to this run.
-        if self.book.over || run.lost.is_some() || run.protected {
+        if self.book.over || self.book.lifting || run.lost.is_some() || run.protected {
             return Vec::new();
         }
         let mut found = Vec::new();

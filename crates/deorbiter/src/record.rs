@@ -52,6 +52,9 @@ pub struct Book {
     /// A limit is over: the run ends with what is left.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
+    /// The block is being lifted at the end: what is created from now on belongs to the cluster that survives.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lifting: bool,
     /// ID of the application credential that is being deleted: everything else is gone, and was verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,

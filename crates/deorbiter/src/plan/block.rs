@@ -91,6 +91,7 @@ impl Planner<'_> {
                 if self.lift_is_refused().is_some() && is_late {
                     return None;
                 }
+                self.book.lifting = true;
                 // One that stays has another program's finalizer: it is waited for, however long.
                 self.step(self.lift(cluster), Reason::ClusterSurvives);
                 Some(if is_late { LATER } else { SOON / 4 })

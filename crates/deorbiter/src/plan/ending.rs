@@ -86,7 +86,7 @@ impl Planner<'_> {
         if is_retried(run) {
             self.book.clock = Some(self.now);
             (self.book.unreachable_since, self.book.block_refused_since) = (None, None);
-            (self.book.over, self.book.discovered) = (false, false);
+            (self.book.over, self.book.lifting, self.book.discovered) = (false, false, false);
             self.status.completion_time = None;
             self.status.debris.clear();
             self.status.debris_count = 0;

@@ -358,7 +358,7 @@ impl<'a> Planner<'a> {
         }
         // Something was created after the wait for the rest.
         let fresh = self.left(false, |left| left.iter().any(|one| one.untouched && !one.refused));
-        if fresh && !self.book.over && self.snapshot.cluster.is_ok() {
+        if fresh && !(self.book.over || self.book.lifting) && self.snapshot.cluster.is_ok() {
             return self.go(Phase::Verifying);
         }
         if self.snapshot.run.spec.cluster_survives

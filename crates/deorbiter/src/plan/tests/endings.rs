@@ -323,6 +323,33 @@ fn a_claim_that_is_created_just_before_the_block_is_waited_for() {
     }
 }
 
+/// A program that was waiting for the end of the block creates it at once.
+#[test]
+fn what_a_surviving_cluster_creates_after_its_block_is_lifted_is_not_touched() {
+    for clings in [0, 5] {
+        let mut env = proven(json!({"clusterSurvives": true}));
+        env.claim("data");
+        env.course.clings = clings;
+        for _ in 0..1000 {
+            if env.did("lift the block") == 0 {
+                env.step();
+            }
+        }
+        assert_eq!(
+            (env.run.status.phase, env.did("lift the block")),
+            (Phase::Finishing, 1),
+            "{:?}",
+            env.acts
+        );
+        env.claim("fresh");
+        env.untouchable.extend(["uid-fresh".into(), "vol-fresh".into()]);
+        env.finish();
+        let status = &env.run.status;
+        assert_eq!((status.phase, status.debris_count), (Phase::Succeeded, 0), "{status:?}");
+        assert!(!env.cluster.block.any() && env.run.records.iter().all(|one| one.name != "fresh"));
+    }
+}
+
 /// S2
 #[test]
 fn a_login_that_shows_nothing_of_the_cluster_holds_the_run_before_the_first_delete() {
