@@ -201,6 +201,25 @@ impl TestEnv {
         .await
     }
 
+    /// Waits until the Node has the annotation and the taints that kube-controller-manager gives it. It writes them a moment after
+    /// a change, and natgw's patch of the Node as it was before is refused.
+    ///
+    /// # Errors
+    /// It has not within [`TIMEOUT`].
+    pub async fn wait_for_taints(&self, gateway: &Gateway) -> Result<()> {
+        self.wait(&format!("the taints of {}", gateway.name), || async {
+            let node = self.get(&gateway.name).await?;
+            let annotated = node.annotations().contains_key("node.alpha.kubernetes.io/ttl");
+            let spec = node.spec.unwrap_or_default();
+            let taints = spec.taints.unwrap_or_default();
+            let has = |key: &str| taints.iter().any(|taint| taint.key == key);
+            let cordoned = spec.unschedulable.unwrap_or_default();
+            let current = has("node.kubernetes.io/unschedulable") == cordoned;
+            Ok(annotated && current && !has("node.kubernetes.io/not-ready"))
+        })
+        .await
+    }
+
     /// Waits until so many more reconciliations have ended well. After two of them natgw has processed the state
     /// of the time of this call.
     ///

@@ -15,6 +15,10 @@ async fn dry_run_prints_the_next_plan_and_writes_nothing() {
     first.node.cordon(true).await.unwrap();
     second.node.annotate(natgw::names::FORGET_ANNOTATION, Some("false")).await.unwrap();
     let third = env.node(Some("198.51.100.3")).await.unwrap();
+    // No other write to these Nodes comes between: a step that is refused would be missing in the run.
+    for changed in [&first, &third] {
+        env.wait_for_taints(changed).await.unwrap();
+    }
 
     let writes = env.writes.count();
     env.api_proxy.clear_requests();
@@ -96,6 +100,8 @@ async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw()
         let launch = env.natgw("clients: {enabled: true}").unwrap();
         launch.args(["cleanup", "--timeout", timeout])
     };
+    // The last write is seen in the cluster before the proxy has its response.
+    env.reconciles(&natgw, 2).await.unwrap();
     let writes = env.accepted_writes().len();
     let (code, text) = run(&cleanup("3s")).await.unwrap();
     assert_eq!(code, 1, "{text}");
@@ -106,12 +112,12 @@ async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw()
     stop(&natgw).await;
     // One that is interrupted is no cleanup; the next one goes on where it was.
     first.hang("teardown", true);
-    let interrupted = cleanup("50s").start().unwrap();
+    let interrupted = cleanup("4m").start().unwrap();
     let pod = first.wait_for_pod("teardown:198.51.100.1").await.unwrap();
     interrupted.signal(nix::sys::signal::Signal::SIGTERM).unwrap();
     assert_eq!(interrupted.wait_exit().await.unwrap().code(), Some(1));
     first.node.finish(&pod, 0).unwrap();
-    let (code, text) = run(&cleanup("50s")).await.unwrap();
+    let (code, text) = run(&cleanup("4m")).await.unwrap();
     assert_eq!(code, 0, "{text}");
     assert_eq!(env.route(), None);
     assert!(env.role_holders().await.unwrap().is_empty());
@@ -123,7 +129,7 @@ async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw()
 
     // Defect 28: a route to a Node that is no gateway any more is not natgw's to remove, and no success.
     env.hetzner.set_route(env.network, ipnet::Ipv4Net::default(), Some(first.private_ip)).unwrap();
-    let (code, text) = run(&cleanup("50s")).await.unwrap();
+    let (code, text) = run(&cleanup("4m")).await.unwrap();
     assert!(code == 1 && text.contains("still points to 10.0.0.2"), "{code}: {text}");
     assert_eq!(env.route(), Some(first.private_ip.to_string()));
 }

@@ -53,6 +53,8 @@ async fn health_the_route_leaves_a_gateway_that_stops_responding_within_seconds_
     let [first, second] = &checked.gateways;
     checked.env.wait_for_primary(second).await.unwrap();
     let took = since.elapsed();
+    // Silent for longer, it would be NotReady, and no more unreachable.
+    first.node.resume().await.unwrap();
     checked.env.wait_for_event("Node", &second.name, "GatewayUnreachable").await.unwrap();
     let event = checked.env.wait_for_event("Node", &first.name, "HealthCheckFailed").await.unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
@@ -62,7 +64,6 @@ async fn health_the_route_leaves_a_gateway_that_stops_responding_within_seconds_
     // Without the checks, the route leaves it when its lease has not been renewed for 40 s.
     assert!(took < Duration::from_secs(40), "{took:?}");
 
-    checked.gateways[0].node.resume().await.unwrap();
     checked.ports[0].resume();
     checked.rounds("responded", 6.0).await;
     checked.env.reconciles(&checked.natgw, 2).await.unwrap();
