@@ -1,9 +1,9 @@
 //! Faults that last, and those that need a control plane of their own.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use e2e::control_plane::{ControlPlane, Part};
-use e2e::fault_proxy::{EventFilter, Fate, Fault, Matcher, Reply};
+use e2e::fault_proxy::{EventFilter, Fate, Fault, Matcher, Recorded, Reply};
 use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TIMEOUT, TestEnv};
 use natgw::names;
 
@@ -127,11 +127,16 @@ async fn slowly_refused_jobs_do_not_delay_the_failover_and_each_node_is_tried() 
     let refused = proxy.rule(jobs(), Fault::Reject(Reply::internal()));
     let nodes = env.labelled(NODES).await;
     proxy.wait_applied(refused, 1, TIMEOUT).await.unwrap();
-    let before = proxy.applied(refused);
+    let cordoned = SystemTime::now();
     env.gateways[0].node.cordon(true).await.unwrap();
     env.wait_for_primary(1).await;
-    let meanwhile = proxy.applied(refused) - before;
-    assert!(meanwhile < 2 * u64::from(NODES) / 3, "the route waited for {meanwhile} Jobs");
+    // The Jobs until the request for the route: more follow before it is seen here.
+    let routes = env.env.cloud_proxy.requests();
+    let route = routes.iter().find(|call| call.at > cordoned && call.path.ends_with("/add_route")).unwrap();
+    let between = |call: &&Recorded| cordoned < call.at && call.at < route.at;
+    let posted = |call: &&Recorded| call.method == "POST" && call.path.ends_with("/jobs");
+    let meanwhile = proxy.requests().iter().filter(between).filter(posted).count();
+    assert!(meanwhile < 2 * usize::from(NODES) / 3, "the route waited for {meanwhile} Jobs");
     for node in &nodes {
         env.job_event(node).await;
     }
@@ -154,23 +159,25 @@ async fn slow_writes_of_nodes_do_not_prevent_their_jobs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn label_that_flaps_while_events_are_held_is_never_recorded_wrongly() {
     let mut env = settled(TestEnv::start().await.unwrap()).await;
-    let (pid, third) = (env.pid(), env.gateway("198.51.100.3").await.unwrap());
-    let proxy = &env.env.api_proxy;
-    // From the pending annotation on, natgw sees nothing more of Nodes. Then the label is removed, added and removed.
+    let (pid, proxy) = (env.pid(), env.env.api_proxy.clone());
+    // From the pending annotation on, natgw sees nothing more of Nodes. Then the label is changed, removed, added and removed.
     let pending = |event: &serde_json::Value| {
         event["object"]["metadata"]["annotations"][names::PENDING_ANNOTATION].is_string()
     };
     let nodes = Matcher::watches().resource("nodes");
     let held = proxy.rule(nodes, Fault::Event(Fate::Hold, EventFilter::when(pending)));
-    let other = Some("198.51.100.4");
-    third.node.label(FLOATING_IP_LABEL, other).await.unwrap();
+    let third = env.gateway("198.51.100.3").await.unwrap();
     proxy.wait_applied(held, 1, TIMEOUT).await.unwrap();
-    for label in [None, other, None] {
+    let other = Some("198.51.100.4");
+    for label in [other, None, other, None] {
         third.node.label(FLOATING_IP_LABEL, label).await.unwrap();
     }
     // The API server refuses what natgw decides from its stale cache: each patch carries a resource version.
-    let refused = |call: &e2e::fault_proxy::Recorded| {
-        call.upstream_status == Some(409) && call.kube().is_some_and(|request| request.resource == "nodes")
+    let flapped = SystemTime::now();
+    let refused = |call: &Recorded| {
+        call.at > flapped
+            && call.upstream_status == Some(409)
+            && call.kube().is_some_and(|request| request.resource == "nodes")
     };
     proxy.wait_for(|calls| calls.iter().any(refused), TIMEOUT).await.unwrap();
     assert_eq!(env.env.annotation(&third.name, names::SETUP_ANNOTATION).await.unwrap(), None);
@@ -198,7 +205,8 @@ async fn dropped_event_is_seen_after_the_next_list() {
     proxy.wait_applied(dropped, 1, TIMEOUT).await.unwrap();
     let (_, before) = env.reconciles().await;
     env.gateways[1].node.annotate("env/poke", Some("1")).await.unwrap();
-    env.wait_for_reconciles(|_, reconciles| reconciles > before).await.unwrap();
+    // The first one to end may have begun before.
+    env.wait_for_reconciles(|_, reconciles| reconciles >= before + 2.0).await.unwrap();
     assert_eq!(env.env.route(), Some(env.gateways[0].private_ip.to_string()), "natgw has not seen the event");
     proxy.remove(dropped);
     assert!(proxy.expire_watches(&nodes()) > 0);
