@@ -67,7 +67,7 @@ fn a_node_with_its_own_uplink_keeps_it(kind: Iptables) {
     let public = env.second_gateway();
     run(&public.node, CLIENT_SETUP, &client_environment(&public));
     assert_eq!(defaults(&public.node).lines().count(), 2);
-    assert_eq!(env.network.sees(&public.node).unwrap().as_deref(), Some(OWN[1]));
+    env.network.wait_sees(&public.node, OWN[1]).unwrap();
     // Its own route gone, the private network is the way out.
     public.node.sh("ip route del default metric 0").unwrap();
     env.network.wait_sees(&public.node, FIRST).unwrap();

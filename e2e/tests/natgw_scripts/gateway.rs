@@ -34,9 +34,9 @@ fn a_private_client_is_seen_as_the_floating_ip(kind: Iptables) {
 fn the_gateways_own_traffic_keeps_its_own_address(kind: Iptables) {
     let env = TestEnv::new(kind);
     setup(&env.gateway, FIRST);
-    assert_eq!(env.network.sees(&env.gateway.node).unwrap().as_deref(), Some(OWN[0]));
+    env.network.wait_sees(&env.gateway.node, OWN[0]).unwrap();
     teardown(&env.gateway, FIRST);
-    assert_eq!(env.network.sees(&env.gateway.node).unwrap().as_deref(), Some(OWN[0]));
+    env.network.wait_sees(&env.gateway.node, OWN[0]).unwrap();
 }
 
 fn setup_needs_no_sbin_in_its_path(kind: Iptables) {

@@ -86,7 +86,7 @@ fn the_floating_ip_is_back_after_a_boot_and_gone_after_a_teardown() {
     let mut machine = Machine::new(&env.gateway.node, GATEWAY);
     let addresses = "ip -4 addr show eth0";
     machine.wait_for(addresses, OWN[0]);
-    assert_eq!(env.network.sees(&env.gateway.node).unwrap().as_deref(), Some(OWN[0]));
+    env.network.wait_sees(&env.gateway.node, OWN[0]).unwrap();
     let before = machine.generated();
     let output = setup(&env.gateway, FIRST);
     assert_eq!(output.stderr, "", "netplan accepts the file");
