@@ -59,6 +59,7 @@ async fn a_killed_client_go_leader_is_succeeded_after_its_lease_duration() {
     manager.kill().unwrap();
     ours.leads().await;
     ours.renews(2).await;
+    arena.history.wait_for_holder("ours").await;
     let (old, new) = arena.history.takeovers().pop().unwrap();
     assert_eq!((holder(&old), holder(&new)), (theirs.as_str(), "ours"));
     assert_eq!(new.lease_transitions, Some(old.lease_transitions.unwrap() + 1));
@@ -85,6 +86,7 @@ async fn a_paused_client_go_leader_is_succeeded_and_gives_up_when_it_wakes() {
     assert!(!manager.wait_exit().await.unwrap().success());
     ours.renews(2).await;
     assert!(ours.leadership.is_leading());
+    arena.history.wait_for_holder("ours").await;
     assert_eq!(arena.history.takeovers().len(), 1);
     arena.history.assert_sound();
     let (old, new) = arena.history.takeovers().pop().unwrap();

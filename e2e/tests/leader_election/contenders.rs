@@ -55,6 +55,7 @@ async fn a_released_lease_is_taken_at_the_next_read_of_the_standby() {
     second.leads().await;
     let took = began.elapsed();
     second.renews(1).await;
+    arena.history.wait_for_holder("second").await;
     let specs = arena.history.specs();
     let empty = specs.iter().find(|spec| holder(spec).is_empty()).expect("a version without a holder");
     assert_eq!(empty.lease_duration_seconds, Some(1));
@@ -121,6 +122,7 @@ async fn a_write_whose_response_is_lost_is_detected_by_the_next_read() {
     assert_eq!(second.proxy.applied(lost), 1);
     assert_eq!(first.ended().await, Ended::Lost);
     second.renews(1).await;
+    arena.history.wait_for_holder("second").await;
     assert_eq!(arena.history.last().lease_transitions, Some(1), "taken over once");
     println!("lost responses to create and to take over: {}", arena.sampler.assert_never_two());
     arena.history.assert_sound();

@@ -39,6 +39,17 @@ impl History {
         self.specs().pop().unwrap_or_default()
     }
 
+    /// Waits until the versions are so: each one arrives here a moment after its writer has the response.
+    pub async fn wait_for(&self, what: &str, holds: impl Fn(&[LeaseSpec]) -> bool) {
+        e2e::natgw::wait_for(what, || async { Ok(holds(&self.specs())) }).await.unwrap();
+    }
+
+    /// Waits until the last version has this holder.
+    pub async fn wait_for_holder(&self, identity: &str) {
+        let holds = |specs: &[LeaseSpec]| specs.last().is_some_and(|last| holder(last) == identity);
+        self.wait_for(&format!("{identity} as the last holder"), holds).await;
+    }
+
     /// For each change of hands from one holder straight to another: the old one's last version, the new one's first.
     pub fn takeovers(&self) -> Vec<(LeaseSpec, LeaseSpec)> {
         let specs = self.specs();
