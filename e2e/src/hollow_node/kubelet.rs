@@ -100,12 +100,7 @@ impl Kubelet {
             other => drop(other?),
         }
         let heartbeat = async || anyhow::Ok((self.report().await?, self.renew_lease().await?));
-        wait::until(&format!("the first heartbeat of {}", machine.name), async || match heartbeat().await {
-            Err(error) if error.is::<Elapsed>() => Ok(None),
-            other => other.map(Some),
-        })
-        .await
-        .map(drop)
+        repeated(&format!("the first heartbeat of {}", machine.name), heartbeat).await.map(drop)
     }
 
     /// Disconnects the node.
@@ -117,14 +112,15 @@ impl Kubelet {
     pub(super) async fn resume(&self) -> Result<()> {
         *self.cut.write().await = false;
         self.wake.notify_one();
-        self.renew_lease().await?;
-        self.report().await
+        let heartbeat = async || anyhow::Ok((self.renew_lease().await?, self.report().await?));
+        repeated("a heartbeat after a silence", heartbeat).await.map(drop)
     }
 
     /// Changes the machine, and reports it if connected.
     pub(super) async fn change(&self, change: impl FnOnce(&mut Machine)) -> Result<()> {
         change(&mut self.machine());
-        self.report().await
+        let report = async || self.report().await;
+        repeated("the report of a change", report).await
     }
 
     /// The containers that ran are lost.
@@ -292,4 +288,13 @@ impl Kubelet {
     fn courses(&self) -> MutexGuard<'_, HashMap<String, Course>> {
         self.courses.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Makes a call again after each that takes too long, as on a busy machine.
+async fn repeated<T>(what: &str, call: impl AsyncFn() -> Result<T>) -> Result<T> {
+    wait::until(what, async || match call().await {
+        Err(error) if error.is::<Elapsed>() => Ok(None),
+        other => other.map(Some),
+    })
+    .await
 }
