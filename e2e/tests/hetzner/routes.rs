@@ -38,17 +38,17 @@ async fn route_is_listed_once_its_action_has_succeeded() {
 #[tokio::test]
 async fn progress_grows_while_the_action_runs() {
     let (hetzner, client, id) = cluster().await;
-    hetzner.set_action_duration(Duration::from_secs(2));
+    // It runs until the progress was seen, also on a busy machine.
+    hetzner.set_action_duration(Duration::from_secs(30));
     let reply = client.post(&format!("/networks/{id}/actions/add_route"), default_via("10.0.0.2")).await;
     let path = format!("/actions/{}", reply.body["action"]["id"]);
     let mut seen = vec![0];
-    while let Some(progress) =
-        client.get(&path).await.body["action"]["progress"].as_u64().filter(|p| *p < 100)
-    {
-        seen.push(progress);
+    while seen.last().is_some_and(|progress| *progress < 5) {
+        seen.push(client.get(&path).await.body["action"]["progress"].as_u64().unwrap());
         tokio::time::sleep(ACTION).await;
     }
-    assert!(seen.is_sorted() && seen.iter().any(|p| (20..90).contains(p)), "{seen:?}");
+    assert!(seen.is_sorted() && seen.iter().all(|progress| *progress < 90), "{seen:?}");
+    hetzner.finish_actions();
     hetzner.wait_until("the route", TIMEOUT, |w| w.networks[&id].default_gateway().is_some()).await.unwrap();
 }
 
@@ -117,8 +117,10 @@ async fn route_is_deleted_by_destination_and_gateway() {
     let delete = format!("/networks/{id}/actions/delete_route");
     let reply = client.post(&delete, default_via("10.0.0.3")).await;
     assert_eq!((reply.status, reply.code()), (404, "not_found"));
+    hetzner.set_action_duration(Duration::from_secs(3600));
     let reply = client.post(&delete, default_via("10.0.0.2")).await;
     assert!(hetzner.default_gateway(id).is_some(), "still there while the action runs");
+    hetzner.finish_actions();
     assert_eq!(client.finished(&reply).await["status"], "success");
     assert_eq!(hetzner.default_gateway(id), None);
     assert_eq!(client.post(&delete, default_via("10.0.0.2")).await.code(), "not_found");
