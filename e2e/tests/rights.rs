@@ -107,7 +107,7 @@ async fn no_request_of_natgw_is_refused_and_no_permission_is_unused() {
     env.wait_for_client(&first).await.unwrap();
     stop(&standby).await;
 
-    for arguments in [&["--dry-run"][..], &["status"], &["--once"], &["cleanup", "--timeout", "50s"]] {
+    for arguments in [&["--dry-run"][..], &["status"], &["--once"], &["cleanup", "--timeout", "4m"]] {
         let (code, text) = run(&env.natgw(&all).unwrap().args(arguments.iter().copied())).await.unwrap();
         assert_eq!(code, 0, "{arguments:?}: {text}");
     }
