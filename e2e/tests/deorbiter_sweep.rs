@@ -72,7 +72,9 @@ impl Stage {
             }
             if status.phase.is_final() {
                 ensure!(status.phase == Phase::Succeeded && status.debris_count == 0, "{status:#?}");
-                ensure!(find("data").is_none(), "the claim is still there");
+                // The list above is older than the status.
+                let data = claims.get_opt(&format!("{name}-data")).await?;
+                ensure!(data.is_none(), "the claim is still there");
                 break;
             }
             ensure!(tokio::time::Instant::now() < end, "it does not end: {status:#?}");

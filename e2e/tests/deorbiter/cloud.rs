@@ -344,8 +344,9 @@ async fn a_login_for_another_project_is_not_proven_and_holds_the_run_before_the_
     assert_eq!(env.status("run").await.unwrap().phase, Phase::Pending);
     let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
     assert_eq!(claims.get("data").await.unwrap().metadata.deletion_timestamp, None);
-    env.cloud(&project).await.unwrap();
+    // Before the run starts: its second may be over before the next request here.
     env.set_timeouts("run", json!({"total": "1h"})).await.unwrap();
+    env.cloud(&project).await.unwrap();
     env.wait_for_complete("run").await.unwrap();
     drop(deorbiter);
 }

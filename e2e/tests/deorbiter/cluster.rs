@@ -258,9 +258,14 @@ async fn d7_d8_an_unreachable_cluster_delays_no_other_and_is_given_up_after_the_
     }
     // A missing Secret is not an outage: the cluster may exist.
     env.wait_for_refusal("lost", "TargetReachable", "no-such-secret").await.unwrap();
-    let metrics = deorbiter.metrics().await.unwrap();
-    let refused = metrics.sum("deorbiter_access_refused", &[("name", "lost"), ("server", "target")]);
-    assert_eq!(refused, Some(1.0));
+    // The metric follows the status.
+    env.wait("the metric of the refusal", async || {
+        let metrics = deorbiter.metrics().await?;
+        let refused = metrics.sum("deorbiter_access_refused", &[("name", "lost"), ("server", "target")]);
+        Ok(refused == Some(1.0))
+    })
+    .await
+    .unwrap();
     drop(deorbiter);
 }
 
@@ -290,26 +295,33 @@ async fn d9_d15_a_failure_is_counted_and_reported_as_a_warning() {
     .unwrap();
     env.secret("target", "value", &text).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", json!({"timeouts": {"total": "8s"}})).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"total": "1h"}})).await.unwrap();
+    env.wait_for_phase("run", Phase::Deleting).await.unwrap();
+    let counted = async |name: &str, labels: &[(&str, &str)]| {
+        anyhow::Ok(deorbiter.metrics().await?.sum(name, labels).is_some_and(|count| count >= 1.0))
+    };
+    let of_deletes = [("method", "DeleteObject"), ("reason", "Forbidden")];
+    env.wait("a failure", async || counted("deorbiter_operation_failures_total", &of_deletes).await)
+        .await
+        .unwrap();
+    env.set_timeouts("run", json!({"total": "1s"})).await.unwrap();
     let status = env.wait_for_debris("run").await.unwrap();
     assert!(status.debris[0].reason.contains("forbidden"), "{status:?}");
-    let metrics = deorbiter.metrics().await.unwrap();
-    let failures = metrics
-        .sum("deorbiter_operation_failures_total", &[("method", "DeleteObject"), ("reason", "Forbidden")]);
-    assert!(failures.unwrap() >= 1.0);
-    assert_eq!(
-        metrics.sum("deorbiter_runs_total", &[("result", "CompletedWithDebris"), ("trigger", "Manual")]),
-        Some(1.0)
-    );
+    // The metric and the Event follow the status.
+    let of_run = [("result", "CompletedWithDebris"), ("trigger", "Manual")];
+    env.wait("the metric of the run", async || counted("deorbiter_runs_total", &of_run).await).await.unwrap();
+    let runs = deorbiter.metrics().await.unwrap().sum("deorbiter_runs_total", &of_run);
+    assert_eq!(runs, Some(1.0));
     let events = Api::<k8s_openapi::api::events::v1::Event>::namespaced(env.client.clone(), &env.namespace);
-    let events = events.list(&ListParams::default()).await.unwrap().items;
     let reported = |event: &k8s_openapi::api::events::v1::Event| {
         let note = event.note.as_deref().unwrap_or_default();
         event.type_.as_deref() == Some("Warning")
             && note.contains("delete PersistentVolumeClaim")
             && note.contains("forbidden")
     };
-    assert!(events.iter().any(reported), "{events:#?}");
+    env.wait("the Event", async || Ok(events.list(&ListParams::default()).await?.items.iter().any(reported)))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,18 +51,28 @@ async fn d10_the_refused_object_is_reported_and_the_others_are_deleted() {
     })
     .await
     .unwrap();
+    // Their PersistentVolumes follow them.
+    env.wait("only one to remain", async || Ok(env.status("run").await?.remaining == 1)).await.unwrap();
     env.set_timeouts("run", json!({"total": "1s"})).await.unwrap();
     let status = env.wait_for_debris("run").await.unwrap();
     let left: Vec<_> = status.debris.iter().map(|one| (one.name.as_str(), one.id.clone())).collect();
     assert_eq!(left, [("two", Some(id(1)))], "{status:#?}");
-    let events = events(&env).await;
-    let of = |kind: &str, name: &str| {
+    let count = |events: &[(String, String)], kind: &str, name: &str| {
         let what = format!("delete PersistentVolumeClaim {}/{name} ", env.namespace);
         events.iter().filter(|(type_, note)| type_ == kind && note.contains(&what)).count()
     };
+    // Events are written in the background.
+    env.wait("the Events of all three", async || {
+        let events = events(&env).await;
+        let all = [("Normal", "one"), ("Warning", "two"), ("Normal", "three")];
+        Ok(all.iter().all(|(kind, name)| count(&events, kind, name) >= 1))
+    })
+    .await
+    .unwrap();
+    let events = events(&env).await;
+    let of = |kind: &str, name: &str| count(&events, kind, name);
     assert_eq!([of("Normal", "one"), of("Normal", "two"), of("Normal", "three")], [1, 0, 1], "{events:#?}");
     assert_eq!([of("Warning", "one"), of("Warning", "three")], [0, 0], "{events:#?}");
-    assert!(of("Warning", "two") >= 1, "{events:#?}");
     drop(deorbiter);
 }
 
