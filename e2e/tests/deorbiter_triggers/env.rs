@@ -150,6 +150,12 @@ impl TestEnv {
             "contexts": [{ "name": "proxy", "context": { "cluster": "proxy", "user": "proxy" } }],
         });
         std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        // The API server notices the binding by a watch: it refuses for a moment.
+        let bound = ControlPlane::client_of(&kubeconfig).await.unwrap();
+        let klusters = Api::<DynamicObject>::all_with(bound, &resource("kubernikus.sap.cc/v1", "Kluster"));
+        let list = ListParams::default();
+        wait("the rights on the targets", || async { klusters.list(&list).await.is_ok() }).await;
+        api_proxy.clear_requests();
         TestEnv { control_plane, client, api_proxy, kubeconfig, namespace, own, folder, _alone: alone }
     }
 

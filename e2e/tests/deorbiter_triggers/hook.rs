@@ -1,6 +1,6 @@
 //! Cluster API's runtime hook, called as Cluster API calls it: POST over TLS with the whole Cluster in the body.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -114,8 +114,7 @@ const TEMPLATE: &str = "spec:
 async fn start(env: &TestEnv, template: Option<&str>) -> (Program, Caller) {
     let folder = env.folder.path();
     let bundle = certificate(folder);
-    // A port that was free a moment ago.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, e2e::program::free_port().unwrap()));
     let mut launch = env.deorbiter().arg("--hook-address").arg(address.to_string());
     launch = launch.arg("--hook-cert-dir").arg(folder);
     if let Some(text) = template {
