@@ -55,6 +55,7 @@ async fn reset(env: &TestEnv) -> Result<()> {
 
 /// One reconciliation, which may fail or be stopped, but must not hang or panic. Its output.
 async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<String> {
+    env.wait_for_cache().await?;
     victim.start(&env.routegc()?.args(["--once", "--leader-elect=false"]))?;
     victim.program().context("it was started")?.wait_exit().await?;
     Ok(victim.ended()?.context("it has exited")?.join("\n"))

@@ -201,21 +201,24 @@ impl TestEnv {
         .await
     }
 
-    /// Waits until the Node has the annotation and the taints that kube-controller-manager gives it. It writes them a moment after
-    /// a change, and natgw's patch of the Node as it was before is refused.
+    /// Waits until the Node has the annotation and the taints that kube-controller-manager gives it, and until the API server's cache,
+    /// where natgw's first list comes from, has it so. natgw's patch of the Node as it was before is refused.
     ///
     /// # Errors
     /// It has not within [`TIMEOUT`].
     pub async fn wait_for_taints(&self, gateway: &Gateway) -> Result<()> {
         self.wait(&format!("the taints of {}", gateway.name), || async {
             let node = self.get(&gateway.name).await?;
+            let named = ListParams::default().fields(&format!("metadata.name={}", gateway.name));
+            let cached = Api::<Node>::all(self.client.clone()).list(&named.match_any()).await?.items;
+            let cached = cached.iter().any(|cached| cached.resource_version() == node.resource_version());
             let annotated = node.annotations().contains_key("node.alpha.kubernetes.io/ttl");
             let spec = node.spec.unwrap_or_default();
             let taints = spec.taints.unwrap_or_default();
             let has = |key: &str| taints.iter().any(|taint| taint.key == key);
             let cordoned = spec.unschedulable.unwrap_or_default();
             let current = has("node.kubernetes.io/unschedulable") == cordoned;
-            Ok(annotated && current && !has("node.kubernetes.io/not-ready"))
+            Ok(cached && annotated && current && !has("node.kubernetes.io/not-ready"))
         })
         .await
     }

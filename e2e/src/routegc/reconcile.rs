@@ -1,9 +1,12 @@
 //! Reconciliations of routegc, each in its own process.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
+use kube::api::ListParams;
 
 use super::TestEnv;
-use crate::natgw::run;
+use crate::natgw::{run, wait_for};
 use crate::program::{Launch, Program};
 
 impl TestEnv {
@@ -29,11 +32,29 @@ impl TestEnv {
         Ok(self.command()?.args(["--admin-address", "127.0.0.1:0", "--log-format", "json"]))
     }
 
+    /// Waits until the API server's cache has the RouteGCs as they are: routegc's first list comes from it, and may be a moment old.
+    ///
+    /// # Errors
+    /// It has not within [`crate::wait::TIMEOUT`].
+    pub async fn wait_for_cache(&self) -> Result<()> {
+        let versions = async |list: ListParams| {
+            let objects = self.policies().list_metadata(&list).await?.items;
+            let version = objects.into_iter().map(|one| (one.metadata.name, one.metadata.resource_version));
+            anyhow::Ok(version.collect::<BTreeMap<_, _>>())
+        };
+        wait_for("the API server's cache of RouteGCs", || async {
+            let cached = versions(ListParams::default().match_any()).await?;
+            Ok(cached == versions(ListParams::default()).await?)
+        })
+        .await
+    }
+
     /// One reconciliation of each RouteGC. Returns the exit code and the output.
     ///
     /// # Errors
     /// The process does not exit.
     pub async fn reconcile_once(&self) -> Result<(i32, String)> {
+        self.wait_for_cache().await?;
         run(&self.routegc()?.arg("--once")).await
     }
 
