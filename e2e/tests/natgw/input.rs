@@ -100,8 +100,12 @@ async fn unknown_network_is_reported_and_natgw_continues_when_it_is_created() {
     let natgw = env.natgw("network: late").unwrap().start().unwrap();
     let event = env.wait_for_event("Namespace", &env.namespace, "ObserveFailed").await.unwrap();
     assert!(event.note.unwrap().contains("late"));
-    let errors = natgw.metrics().await.unwrap().sum("controller_runtime_reconcile_errors_total", &[]);
-    assert!(errors > Some(0.0));
+    // It is counted after its Event.
+    env.wait("a failed reconciliation", || async {
+        Ok(natgw.metrics().await?.sum("controller_runtime_reconcile_errors_total", &[]) > Some(0.0))
+    })
+    .await
+    .unwrap();
     assert_eq!(env.writes.count(), 0);
     let (code, _) = natgw.get("/readyz").await.unwrap();
     assert_eq!(code, 200, "its caches have synced; a restart would fix nothing");
