@@ -61,9 +61,15 @@ impl Config {
             }
         };
         let (_, from_file) = login.read()?;
-        let Some(router_id) = given.or(from_file).filter(|id| !id.is_empty()) else {
+        let from_file = from_file.map(|id| ("[Route] router-id of the cloud.conf", id));
+        let Some((place, router_id)) = given.map(|id| ("--router-id", id)).or(from_file) else {
             return refuse("--router-id is needed: the cloud.conf has no [Route] router-id");
         };
+        if !is_router_id(&router_id) {
+            return refuse(&format!(
+                "{place}: {router_id:?} is not an ID: letters, digits and -, as `openstack router list` shows it"
+            ));
+        }
         if args.interval < LEAST_INTERVAL {
             return refuse("--interval must be 10s or more");
         }
@@ -127,6 +133,11 @@ fn text(file: &Path) -> Result<String, ConfigError> {
 
 fn networks(args: &SingleArgs) -> impl Iterator<Item = &String> {
     args.cluster_cidr.iter().filter(|network| !network.is_empty())
+}
+
+/// As the schema of a RouteGC has it. The ID is also part of the name of the ConfigMap with the status.
+fn is_router_id(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// A flag that only applies to one router. With such a flag but without a router, the command line is refused, so that it does not
@@ -232,6 +243,16 @@ mod tests {
         assert!(
             refused(&[&router[..], &["--cluster-cidr", "10.244.0.0/16", "--interval", "1s"]].concat())
                 .contains("10s")
+        );
+        let network = ["--cluster-cidr", "10.244.0.0/16"];
+        for name in ["edge.prod", "edge 1", "edge_1", "../r"] {
+            let refused = refused(&[&["--router-id", name][..], &network].concat());
+            assert!(refused.starts_with(&format!("--router-id: {name:?} is not an ID")), "{refused}");
+        }
+        let file = cloud_conf(&format!("{GLOBAL}[Route]\nrouter-id = edge.prod\n"));
+        let named = [&["--cloud-config", file.path().to_str().unwrap()][..], &network].concat();
+        assert!(
+            config(&named).unwrap_err().starts_with("[Route] router-id of the cloud.conf: \"edge.prod\"")
         );
         assert!(
             config(&["--cloud-config", "/nonexistent"])
