@@ -156,10 +156,12 @@ async fn routers_of_a_name_have_exactly_this_name_and_are_of_this_project() {
         named("r2", "Edge 1", PROJECT),
         named("r3", "edge 1", "another"),
         json!({"id": "r4", "name": "edge 1"}),
+        json!({"id": "r5", "name": "edge 1", "project_id": null, "tenant_id": PROJECT}),
+        json!({"id": "r6", "name": "edge 1", "tenant_id": "another"}),
     ];
     site.on("GET /networking/v2.0/routers", [ok(&json!({ "routers": routers }))]);
     let found = cloud.routers_named("edge 1").await.unwrap();
-    assert_eq!(found.iter().map(|router| router.id.as_str()).collect::<Vec<_>>(), ["r1"]);
+    assert_eq!(found.iter().map(|router| router.id.as_str()).collect::<Vec<_>>(), ["r1", "r5"]);
     let line = "GET /networking/v2.0/routers?name=edge%201&project_id=4aacf05d&limit=500";
     assert_eq!(site.last().line, line);
     let sent = site.count("GET /networking/v2.0/routers");

@@ -38,6 +38,9 @@ pub struct Router {
     /// ID of the project that owns it.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
+    /// The same under its name of before 2016; some clouds have only this field.
+    #[serde(default, deserialize_with = "or_empty", skip_serializing)]
+    pub tenant_id: String,
     /// Grows with each change of the router, its routes and its interfaces; None where Neutron lacks `standard-attr-revisions`.
     #[serde(default)]
     pub revision_number: Option<u64>,
@@ -47,6 +50,14 @@ pub struct Router {
     /// The external network that it is attached to; None if to none.
     #[serde(default)]
     pub external_gateway_info: Option<Gateway>,
+}
+
+impl Router {
+    /// The project that it belongs to; empty if the service does not say.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        if self.project_id.is_empty() { &self.tenant_id } else { &self.project_id }
+    }
 }
 
 /// The external side of a router.
@@ -89,7 +100,7 @@ impl Cloud {
         let query = [("name", name), ("project_id", project.as_str()), LIMIT];
         let mut routers: Vec<Router> = self.list(ApiRequest::all(Call::Routers, &query), "routers").await?;
         // Some databases of Neutron compare names without case.
-        routers.retain(|router| router.name == name && router.project_id == project);
+        routers.retain(|router| router.name == name && router.owner() == project);
         Ok(routers)
     }
 
