@@ -83,7 +83,16 @@ impl Reconciler {
         memo: &mut Memo,
         conflict: Option<String>,
     ) -> Result<Vec<Problem<Reason>>, (Error, Option<Problem<Reason>>)> {
-        let mut document = self.load(source).await.map_err(|error| (error, None))?;
+        let mut document = match self.load(source).await {
+            Ok(document) => document,
+            Err(error) => {
+                if !error.is_gone(source) {
+                    let unread = || source.series(&self.runtime.namespace, self.flags());
+                    self.metrics.failed(memo.series.get_or_insert_with(unread), error.code());
+                }
+                return Err((error, None));
+            }
+        };
         memo.page = Some(document.regarding.to_string());
         memo.interval = document.spec.interval.duration();
         let result = match conflict {
@@ -325,4 +334,76 @@ fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> 
     let skipped = applied.skipped.iter().map(|(route, why)| Reason::Skipped(route.clone(), why.clone()));
     let recreated = applied.recreated.iter().cloned().map(Reason::RecreatedImmediately);
     skipped.chain(recreated).map(|because| Problem { regarding: regarding.clone(), because }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use common::controller::Reconciler as _;
+    use common::events::Events;
+    use common::leader::Leadership;
+    use common::readiness::Readiness;
+    use common::runtime::Status;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::{Login, Single};
+    use crate::controller;
+
+    /// A process whose API server responds to every request with this status.
+    fn runtime(code: u16) -> Runtime {
+        let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "no", "reason": "no", "code": code })
+        .to_string();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let body = Body::from(body.clone().into_bytes());
+            std::future::ready(http::Response::builder().status(code).body(body))
+        });
+        let client = Client::new(service, "ns");
+        let metrics = common::metrics::Metrics::new("routegc").unwrap();
+        Runtime {
+            program: common::program!(),
+            namespace: "ns".to_owned(),
+            readiness: Readiness::default(),
+            events: Events::new(client.clone(), &metrics, "routegc", "pod".to_owned()),
+            leadership: Leadership::always(),
+            shutdown: Default::default(),
+            status: Status::default(),
+            metrics,
+            client,
+        }
+    }
+
+    fn flags() -> Config {
+        let spec = json!({ "identityRef": { "name": "" }, "routerID": "R-1", "podCIDRs": ["10.244.0.0/16"] });
+        let spec = serde_json::from_value(spec).unwrap();
+        Config::Single(Box::new(Single { spec, login: Login::Usual(None) }))
+    }
+
+    #[tokio::test]
+    async fn a_policy_that_cannot_be_read_is_a_failure_and_a_deleted_one_is_none() {
+        let object = PolicySource::Object("prod".to_owned());
+        for (code, config, source, series) in [
+            (403, Config::Objects, &object, Some(("prod", ""))),
+            (403, flags(), &PolicySource::Flags, Some(("routegc-r-1", "R-1"))),
+            (404, Config::Objects, &object, None),
+        ] {
+            let runtime = runtime(code);
+            let reconciler = controller::reconciler(&runtime, config).unwrap();
+            let mut memo = reconciler.memo(source);
+            let (error, problem) = reconciler.reconcile_policy(source, &mut memo, None).await.unwrap_err();
+            assert_eq!((error.code(), problem), ("KubernetesUnavailable", None));
+            let text = String::from_utf8(runtime.metrics.text().unwrap()).unwrap();
+            let Some((name, router)) = series else {
+                assert!(!text.contains("routegc_failed_operations_total{"), "{text}");
+                continue;
+            };
+            let labels = format!(
+                "name=\"{name}\",namespace=\"ns\",reason=\"KubernetesUnavailable\",router=\"{router}\""
+            );
+            let line = format!("routegc_failed_operations_total{{{labels}}} 1");
+            assert!(text.contains(&line), "{line}\n{text}");
+        }
+    }
 }

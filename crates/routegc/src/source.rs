@@ -93,6 +93,17 @@ impl PolicySource {
             (PolicySource::Flags, None) => Err(Error::Policy("no router is given".to_owned())),
         }
     }
+
+    /// The series of its metrics while it has not been read: then the router of an object is not known.
+    #[must_use]
+    pub fn series(&self, namespace: &str, flags: Option<&RouteGCSpec>) -> Series {
+        let router = flags.and_then(|spec| spec.router_id.clone()).unwrap_or_default();
+        let name = match self {
+            PolicySource::Object(name) => name.clone(),
+            PolicySource::Flags => state_name(&router),
+        };
+        Series { namespace: namespace.to_owned(), name, router }
+    }
 }
 
 impl Document {
