@@ -130,6 +130,9 @@ pub struct Memo {
     /// The routes whose removal was certainly not carried out: the cloud refused it, or the policy had changed. The intent stays in
     /// the status, so that a permanent refusal causes no writes. After a restart this is unknown, and the intent is written again.
     pub not_removed: Option<Vec<Route>>,
+    /// The routes of a removal whose result is reported, but not yet in the status. After a restart this is unknown, and those that are
+    /// gone are reported once more.
+    pub reported: Option<Vec<Route>>,
     /// The series of its metrics.
     pub series: Option<Series>,
     /// Its key on `/statusz`.
@@ -151,6 +154,7 @@ impl common::controller::Reconciler for Reconciler {
             login: None,
             target: KubeconfigClient::default(),
             not_removed: None,
+            reported: None,
             series: None,
             page: None,
             interval: BACKOFF.max,

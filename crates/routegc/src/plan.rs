@@ -4,8 +4,8 @@ mod action;
 mod reason;
 
 use common::api::routegc::Mode;
-use common::plan::{Plan, Regarding};
-use common::routes::Decision;
+use common::plan::{Plan, Regarding, Step};
+use common::routes::{Decision, Route};
 
 pub use self::action::Action;
 pub use self::reason::Reason;
@@ -45,11 +45,26 @@ pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision
     plan
 }
 
+/// The removals whose result did not arrive, as steps that were carried out.
+#[must_use]
+pub fn carried_out(router: &str, regarding: &Regarding, decision: &Decision) -> Vec<Step<Action>> {
+    let step = |route: &Route| Step {
+        action: Action::RemoveRoute {
+            route: route.clone(),
+            router: router.to_owned(),
+            regarding: regarding.clone(),
+        },
+        because: Reason::RemovedEarlier,
+    };
+    decision.carried_out.iter().map(step).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use common::api::routegc::Recreated;
+    use common::api::routegc::{Recreated, Safety};
     use common::plan::{Action as _, Reason as _};
-    use common::routes::Route;
+    use common::routes::plan::History;
+    use common::routes::{Policy, Snapshot};
     use jiff::Timestamp;
 
     use super::*;
@@ -62,6 +77,22 @@ mod tests {
             name: "prod".to_owned(),
             uid: None,
         }
+    }
+
+    /// A proxy responded 504 after Neutron had removed the first route.
+    #[test]
+    fn a_route_that_is_gone_after_a_lost_response_is_reported_as_removed() {
+        let route = |number: u8| Route::new(format!("10.244.{number}.0/24"), format!("10.0.0.{number}"));
+        let policy = Policy::new(["10.244.0.0/16"], None, &Safety::default()).unwrap();
+        let snapshot = Snapshot { routes: vec![route(2)], ..Snapshot::default() };
+        let history = History { removing: vec![route(1), route(2)], ..History::default() };
+        let decision = common::routes::plan(&policy, &snapshot, &history, None, Timestamp::UNIX_EPOCH);
+        let steps = carried_out("r-1", &regarding(), &decision);
+        let [step] = &steps[..] else { panic!("{steps:?}") };
+        assert_eq!(step.action.to_string(), "remove route 10.244.1.0/24 via 10.0.0.1 from router r-1");
+        assert_eq!(step.because.code(), "RemovedEarlier");
+        let next = common::routes::plan(&policy, &snapshot, &decision.history, None, Timestamp::UNIX_EPOCH);
+        assert!(carried_out("r-1", &regarding(), &next).is_empty(), "it is recorded");
     }
 
     /// All Events are about one RouteGC, so the related object must differ.

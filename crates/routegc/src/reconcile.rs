@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::config::Config;
 use crate::controller::Memo;
 use crate::error::Error;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Series};
 use crate::plan::{self, Action, Reason};
 use crate::source::{Document, PolicySource};
 use crate::{login, nodes, router, show, status};
@@ -152,7 +152,10 @@ impl Reconciler {
             history.removing.clear();
         }
         let allow = document.allow.as_deref();
-        let decision = routes::plan(&policy, &snapshot, &history, allow, Timestamp::now());
+        let mut decision = routes::plan(&policy, &snapshot, &history, allow, Timestamp::now());
+        if memo.reported.as_ref() == Some(&history.removing) {
+            decision.carried_out.clear();
+        }
         let plan = plan::plan(spec.mode, &router, &document.regarding, &decision);
         Ok(Observed { policy, snapshot, decision, plan, cloud, nodes })
     }
@@ -197,7 +200,8 @@ impl Reconciler {
         let (generation, mode) = (document.generation, document.spec.mode);
         let next = status::decided(&document.status, generation, mode, &observed.decision, None, now);
         self.store(document, next).await?;
-        memo.not_removed = None;
+        self.report_carried_out(document, &mut observed.decision);
+        (memo.not_removed, memo.reported) = (None, None);
         self.metrics.observed(&series, &observed.decision.counts, &observed.decision.quota, now);
         Ok(problems)
     }
@@ -215,22 +219,30 @@ impl Reconciler {
         observed.decision.history.removing.clone_from(&removing);
         let intent = status::intended(&document.status, &observed.decision.history);
         self.store(document, intent).await?;
+        self.report_carried_out(document, &mut observed.decision);
         if !self.runtime.leadership.is_leading() {
             return Err(Error::NotLeading);
         }
         // From here on, the removals may have taken effect if this future is dropped.
         let refused_before = memo.not_removed.take();
+        memo.reported = None;
         let desired = document.still_desired(&self.runtime.client, &self.runtime.leadership);
         let nodes = observed.nodes.as_ref();
         let (cloud, policy, snapshot) = (&observed.cloud, &observed.policy, &observed.snapshot);
         let cause = match routes::apply(cloud, policy, snapshot, &removals, nodes, Some(&desired)).await {
             Ok(applied) => {
+                // If writing the status fails now, the next reconciliation must not report these removals once more, or count foreign
+                // removals as routegc's.
+                memo.reported = Some(removing.clone());
                 if applied.removed.is_empty() && applied.recreated.is_empty() {
-                    // If writing the status fails now, the next reconciliation must not count foreign removals as routegc's.
                     memo.not_removed = Some(removing);
                 }
-                self.report_removals(&observed.plan, &applied);
-                self.metrics.removed(&document.series(), applied.removed.len());
+                let removed = |step: &&Step<Action>| match &step.action {
+                    Action::RemoveRoute { route, .. } => applied.removed.contains(route),
+                    Action::RemoveRoutes { .. } => false,
+                };
+                let steps: Vec<Step<Action>> = observed.plan.steps.iter().filter(removed).cloned().collect();
+                self.report_removals(&document.series(), &steps);
                 return Ok(settle(&document.regarding, &mut observed.decision, &applied));
             }
             Err(cause) => cause,
@@ -263,23 +275,32 @@ impl Reconciler {
         Err(error)
     }
 
+    /// Reports the routes that an earlier removal has removed, once the status has them: the process was stopped, or the response did
+    /// not arrive.
+    fn report_carried_out(&self, document: &Document, decision: &mut Decision) {
+        let series = document.series();
+        let steps = plan::carried_out(&series.router, &document.regarding, decision);
+        decision.carried_out.clear();
+        self.report_removals(&series, &steps);
+    }
+
     /// One count for each removed route, and one Event for all: they were removed by one request.
-    fn report_removals(&self, plan: &Plan<Action>, applied: &Applied) {
-        let removed = |step: &&Step<Action>| match &step.action {
-            Action::RemoveRoute { route, .. } => applied.removed.contains(route),
-            Action::RemoveRoutes { .. } => false,
-        };
-        let steps: Vec<&Step<Action>> = plan.steps.iter().filter(removed).collect();
-        for step in &steps {
+    fn report_removals(&self, series: &Series, steps: &[Step<Action>]) {
+        for step in steps {
             self.metrics.common.action(step.action.name(), step.because.code(), ActionResult::Done);
         }
-        match steps.as_slice() {
+        self.metrics.removed(series, steps.len());
+        match steps {
             [] => {}
             [only] => self.runtime.events.done(only),
             [first, ..] => {
                 let Action::RemoveRoute { router, regarding, .. } = &first.action else { return };
+                let route = |step: &Step<Action>| match &step.action {
+                    Action::RemoveRoute { route, .. } => Some(route.clone()),
+                    Action::RemoveRoutes { .. } => None,
+                };
                 let action = Action::RemoveRoutes {
-                    routes: applied.removed.clone(),
+                    routes: steps.iter().filter_map(route).collect(),
                     router: router.clone(),
                     regarding: regarding.clone(),
                 };

@@ -27,6 +27,8 @@ pub struct Decision {
     pub history: History,
     /// Routes to remove now: orphaned, confirmed, old enough, not recreated, within the threshold.
     pub removals: Vec<Removal>,
+    /// Routes that an earlier removal has removed whose result was not recorded.
+    pub carried_out: Vec<Route>,
     /// Routes that are not removed because they exceed the threshold. Then `removals` is empty.
     pub excess: Option<Excess>,
     /// Orphaned routes that are not removed because another client re-creates them.
@@ -67,6 +69,7 @@ pub fn plan(
     now: Timestamp,
 ) -> Decision {
     let classified = classify::classify(policy, snapshot);
+    let carried_out = confirm::carried_out(snapshot, history);
     let history = confirm::update(policy, snapshot, &classified, history, now);
     let ready = confirm::confirmed(policy, &classified, &history, now);
     let (removals, excess) = threshold::within(policy, snapshot, &classified, ready, allow);
@@ -80,6 +83,7 @@ pub fn plan(
         counts,
         history,
         removals,
+        carried_out,
         excess,
     }
 }

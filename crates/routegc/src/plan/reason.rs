@@ -16,6 +16,8 @@ use super::action::related;
 pub enum Reason {
     /// The next hop is gone.
     Orphaned(OrphanReason),
+    /// A route is gone after a removal whose result did not arrive.
+    RemovedEarlier,
     /// Mode Audit: these would be removed.
     WouldRemove(Vec<Route>),
     /// More routes are orphaned than may be removed at once.
@@ -38,6 +40,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Orphaned(why) => why.fmt(f),
+            Reason::RemovedEarlier => f.write_str(
+                "it no longer exists: the removal was sent earlier, and the result did not arrive",
+            ),
             Reason::WouldRemove(routes) => {
                 write!(f, "mode Enforce would remove {}: {}", so_many(routes.len()), list(routes))
             }
@@ -111,6 +116,7 @@ impl plan::Reason for Reason {
     fn code(&self) -> &'static str {
         match self {
             Reason::Orphaned(why) => why.code(),
+            Reason::RemovedEarlier => "RemovedEarlier",
             Reason::WouldRemove(_) => "OrphansFound",
             Reason::SafetyThreshold(_) => "SafetyThreshold",
             Reason::Recreated(_) => "Recreated",

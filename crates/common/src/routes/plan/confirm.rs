@@ -73,8 +73,13 @@ pub(super) fn update(
     History { candidates, removing: Vec::new(), removed, recreated }
 }
 
-/// A route that was about to be removed and no longer exists was removed, even if the process ended before it recorded that. A route
-/// that is valid again counts as a new one: if it is orphaned later, it does not count as recreated.
+/// Routes that were about to be removed and no longer exist: they were removed, even if the process ended, or the response was lost,
+/// before that was recorded.
+pub(super) fn carried_out(snapshot: &Snapshot, before: &History) -> Vec<Route> {
+    before.removing.iter().filter(|route| !snapshot.routes.contains(route)).cloned().collect()
+}
+
+/// The routes that were removed. One that is valid again counts as a new one: if it is orphaned later, it does not count as recreated.
 fn removed(
     snapshot: &Snapshot,
     classified: &[ClassifiedRoute],
@@ -89,8 +94,8 @@ fn removed(
     for one in &mut removed {
         one.at = one.at.min(now);
     }
-    for route in before.removing.iter().filter(|route| !snapshot.routes.contains(route)) {
-        record_removal(&mut removed, route, now);
+    for route in carried_out(snapshot, before) {
+        record_removal(&mut removed, &route, now);
     }
     removed
 }
