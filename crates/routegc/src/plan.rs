@@ -59,6 +59,25 @@ pub fn carried_out(router: &str, regarding: &Regarding, decision: &Decision) -> 
     decision.carried_out.iter().map(step).collect()
 }
 
+/// Steps that one request carries out as one step, for one log line and one Event. None without steps.
+#[must_use]
+pub fn together(steps: &[Step<Action>]) -> Option<Step<Action>> {
+    let first = steps.first()?;
+    let route = |step: &Step<Action>| match &step.action {
+        Action::RemoveRoute { route, .. } => Some(route.clone()),
+        Action::RemoveRoutes { .. } => None,
+    };
+    let routes: Vec<Route> = steps.iter().filter_map(route).collect();
+    match &first.action {
+        Action::RemoveRoute { router, regarding, .. } if routes.len() > 1 => {
+            let action =
+                Action::RemoveRoutes { routes, router: router.clone(), regarding: regarding.clone() };
+            Some(Step { action, because: first.because.clone() })
+        }
+        _ => Some(first.clone()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use common::api::routegc::{Recreated, Safety};
@@ -93,6 +112,24 @@ mod tests {
         assert_eq!(step.because.code(), "RemovedEarlier");
         let next = common::routes::plan(&policy, &snapshot, &decision.history, None, Timestamp::UNIX_EPOCH);
         assert!(carried_out("r-1", &regarding(), &next).is_empty(), "it is recorded");
+    }
+
+    #[test]
+    fn an_event_names_all_routes_of_one_request() {
+        let steps = ["10.244.1.0/24", "10.244.2.0/24"].map(|destination| Step {
+            action: Action::RemoveRoute {
+                route: Route::new(destination, "10.0.0.9"),
+                router: "r-1".to_owned(),
+                regarding: regarding(),
+            },
+            because: Reason::RemovedEarlier,
+        });
+        let action = |steps: &[Step<Action>]| together(steps).map(|step| step.action.to_string());
+        let both = "remove 2 routes from router r-1: 10.244.1.0/24 via 10.0.0.9, 10.244.2.0/24 via 10.0.0.9";
+        assert_eq!(action(&steps).as_deref(), Some(both));
+        let one = "remove route 10.244.1.0/24 via 10.0.0.9 from router r-1";
+        assert_eq!(action(&steps[..1]).as_deref(), Some(one));
+        assert_eq!(action(&[]), None);
     }
 
     /// All Events are about one RouteGC, so the related object must differ.

@@ -266,8 +266,8 @@ impl Reconciler {
         for step in &observed.plan.steps {
             self.metrics.common.action(step.action.name(), step.because.code(), ActionResult::Failed);
         }
-        if let Some(step) = observed.plan.steps.first() {
-            self.runtime.events.failed(step, &error);
+        if let Some(step) = plan::together(&observed.plan.steps) {
+            self.runtime.events.failed(&step, &error);
         }
         let (now, generation, mode) = (Timestamp::now(), document.generation, document.spec.mode);
         let next = status::decided(&document.status, generation, mode, &observed.decision, Some(&error), now);
@@ -290,22 +290,8 @@ impl Reconciler {
             self.metrics.common.action(step.action.name(), step.because.code(), ActionResult::Done);
         }
         self.metrics.removed(series, steps.len());
-        match steps {
-            [] => {}
-            [only] => self.runtime.events.done(only),
-            [first, ..] => {
-                let Action::RemoveRoute { router, regarding, .. } = &first.action else { return };
-                let route = |step: &Step<Action>| match &step.action {
-                    Action::RemoveRoute { route, .. } => Some(route.clone()),
-                    Action::RemoveRoutes { .. } => None,
-                };
-                let action = Action::RemoveRoutes {
-                    routes: steps.iter().filter_map(route).collect(),
-                    router: router.clone(),
-                    regarding: regarding.clone(),
-                };
-                self.runtime.events.done(&Step { action, because: first.because.clone() });
-            }
+        if let Some(step) = plan::together(steps) {
+            self.runtime.events.done(&step);
         }
     }
 
