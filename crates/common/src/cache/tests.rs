@@ -310,6 +310,24 @@ async fn a_refused_watch_is_reported_and_counted_until_it_works() {
     assert!(env.metric("perimeter_watch_errors_total{api=\"main\",kind=\"Node\",reason=\"forbidden\"} 2"));
 }
 
+/// As hyper-util reports a refused connection: the first text has no cause.
+#[derive(Debug, thiserror::Error)]
+#[error("client error (Connect)")]
+struct ConnectError(#[source] std::io::Error);
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_connection_is_reported_with_its_cause() {
+    let service = tower::service_fn(|_: Request<Body>| async {
+        Err::<Response<Full<Bytes>>, _>(ConnectError(std::io::Error::other("connection refused")))
+    });
+    let nodes = Api::<Node>::all(Client::new(service, "default"));
+    let cache = Builder::new(nodes, &(), &Metrics::new("test").unwrap()).start();
+    let problem = || cache.health().borrow().problem.clone();
+    until("the error", || problem().is_some()).await;
+    let message = "client error (Connect): connection refused".to_owned();
+    assert_eq!(problem(), Some(Problem { code: None, message }));
+}
+
 /// A restart of the API server must not take the endpoints of every controller away.
 #[tokio::test(start_paused = true)]
 async fn a_watch_error_after_the_first_sync_does_not_take_readiness_away() {

@@ -14,7 +14,7 @@ use kube::{
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Events, Problem, Shared};
-use crate::{metrics::Metrics, readiness::Check};
+use crate::{cluster::error_chain, metrics::Metrics, readiness::Check};
 
 /// A watch that was restarted and is silent for so long was accepted: a refusal or a missing response is an error after
 /// 9 s, and after the client's three retries a few more. An accepted watch may be silent for hours.
@@ -205,7 +205,7 @@ fn code(error: &watcher::Error) -> Option<u16> {
     }
 }
 
-/// One line for a person: `403 nodes is forbidden: ...`.
+/// One line for a person: `403 nodes is forbidden: ...`, or why there is no response, down to the first cause.
 fn describe(error: &watcher::Error) -> String {
     match cause(error) {
         Cause::Api(status) if is_unreadable(status) => {
@@ -213,7 +213,7 @@ fn describe(error: &watcher::Error) -> String {
                 .to_owned()
         }
         Cause::Api(status) => format!("{} {}", status.code, status.message),
-        Cause::Other(error) => error.to_string(),
+        Cause::Other(error) => error_chain(error),
         Cause::None => error.to_string(),
     }
 }
