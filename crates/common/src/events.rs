@@ -225,6 +225,10 @@ async fn publish(
 ) {
     let events = || Publisher::Events(Recorder::new(client.clone(), reporter.clone()));
     let core = || Publisher::Core(CoreRecorder::new(client.clone(), reporter.clone()));
+    let new = |of_api: &Publisher| match of_api {
+        Publisher::Events(_) => events(),
+        Publisher::Core(_) => core(),
+    };
     let mut publisher = events();
     let mut recorded = 0;
     while let Some(message) = messages.recv().await {
@@ -238,14 +242,17 @@ async fn publish(
         };
         // The recorder keeps each Event for six minutes. A new one only begins new series.
         if recorded == RECORDED {
-            publisher = match publisher {
-                Publisher::Events(_) => events(),
-                Publisher::Core(_) => core(),
-            };
+            publisher = new(&publisher);
             recorded = 0;
         }
         recorded += 1;
         let mut published = publisher.publish(&event, &regarding).await;
+        // The Event of the series was deleted, by a user or after a short --event-ttl of the API server: a new series begins.
+        if matches!(published, Err(Failure { is_missing: true, .. })) {
+            publisher = new(&publisher);
+            recorded = 1;
+            published = publisher.publish(&event, &regarding).await;
+        }
         if matches!((&publisher, &published), (Publisher::Events(_), Err(Failure { is_forbidden: true, .. })))
         {
             // A namespace that is being deleted, or a quota, refuses Events of both APIs: then the right is not missing.
@@ -272,6 +279,8 @@ struct Failure {
     /// The same Event may be accepted later. A missing right is no such case.
     is_transient: bool,
     is_forbidden: bool,
+    /// The Event that counts up does not exist, or the namespace.
+    is_missing: bool,
     text: String,
 }
 
@@ -295,6 +304,7 @@ impl Publisher {
                 Err(_) => Err(Failure {
                     is_transient: true,
                     is_forbidden: false,
+                    is_missing: false,
                     text: format!("no response within {} s", TIMEOUT.as_secs()),
                 }),
             }
@@ -313,6 +323,7 @@ impl Failure {
         Failure {
             is_transient: code.is_none_or(|code| code == 429 || code >= 500),
             is_forbidden: code == Some(403),
+            is_missing: code == Some(404),
             text: error_chain(error),
         }
     }

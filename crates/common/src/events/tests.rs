@@ -194,6 +194,19 @@ async fn a_new_recorder_begins_new_series_after_so_many_events() {
     assert_eq!((seen.len(), new), (RECORDED + 1, 2), "the second recorder begins a new series");
 }
 
+/// As by `kubectl delete events --all`.
+#[tokio::test]
+async fn an_event_that_was_deleted_is_created_when_its_action_repeats() {
+    let (events, seen) = env(|count| if count == 2 { 404 } else { 201 });
+    let step = Step { action: Annotate, because: Because("the label has no annotation") };
+    events.done(&step);
+    events.done(&step);
+    events.drain(LIMIT).await;
+    let methods: Vec<_> = seen.lock().unwrap().iter().map(|(method, ..)| method.clone()).collect();
+    assert_eq!(methods, [Method::POST, Method::PATCH, Method::POST]);
+    assert_eq!((counted(&events, "published"), counted(&events, "failed")), (2, 0));
+}
+
 #[tokio::test]
 async fn a_problem_is_reported_once_while_it_lasts() {
     let (events, seen) = env(|_| 201);
