@@ -55,7 +55,7 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), O
             },
         )?;
         for port in &ports {
-            record_removal(snapshot, port, &project)?;
+            record_port(snapshot, port, &project)?;
         }
         // An administrator may have attached the router to a network that only administrators see.
         let Some(network) = network else {
@@ -81,7 +81,7 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), O
     Ok(())
 }
 
-fn record_removal(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), ObserveError> {
+fn record_port(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), ObserveError> {
     // A port with a device that is not the network's own (DHCP, router, load balancer's agent) is a machine.
     if !port.device_id.is_empty() && !port.device_owner.starts_with("network:") {
         snapshot.machines += 1;
