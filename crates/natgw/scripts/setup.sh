@@ -140,7 +140,9 @@ default=$(way_to 1.1.1.1)
   refuse 3 "$FLOATING_IP is this Node's own address on $pub, not a floating IP: a teardown would take it away; correct the Node's floating-IP label"
 
 step="it took the lock /run/natgw.lock"
+umask 077 # a process of any user that can open the file can hold the lock
 exec 9>/run/natgw.lock
+umask 022
 if ! flock -n 9; then
   say "waiting for another natgw script on this Node"
   # A script takes about a second, netplan included; a minute leaves room for a slow disk, and for the Job's deadline.

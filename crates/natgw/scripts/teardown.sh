@@ -51,7 +51,9 @@ for table in nat filter mangle; do
 done
 
 step="it took the lock /run/natgw.lock"
+umask 077 # a process of any user that can open the file can hold the lock
 exec 9>/run/natgw.lock
+umask 022
 if ! flock -n 9; then
   say "waiting for another natgw script on this Node"
   # A script takes about a second, netplan included; a minute leaves room for a slow disk, and for the Job's deadline.

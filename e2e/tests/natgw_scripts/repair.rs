@@ -15,6 +15,7 @@ with_both! {
     a_setup_that_failed_halfway_is_removed_by_teardown
     defect_29_an_address_that_the_server_has_by_itself_stays
     scripts_that_overlap_wait_for_one_another
+    only_root_can_open_the_lock
     verify_finds_each_difference_and_changes_nothing
 }
 
@@ -227,6 +228,21 @@ fn scripts_that_overlap_wait_for_one_another(kind: Iptables) {
         assert!(process.unwrap().wait().unwrap().success());
     }
     assert_eq!(left_over(node, &before), Vec::<String>::new());
+}
+
+/// An agent that reads the Node's files as another user must not be able to hold the lock.
+fn only_root_can_open_the_lock(kind: Iptables) {
+    let env = TestEnv::new(kind);
+    for (server, script) in [
+        (&env.gateway, SETUP),
+        (&env.gateway, TEARDOWN),
+        (&env.client, CLIENT_SETUP),
+        (&env.client, CLIENT_TEARDOWN),
+    ] {
+        run(&server.node, script, &environment(server, FIRST));
+        let mode = server.node.sh("stat -c %a /run/natgw.lock; rm /run/natgw.lock").unwrap();
+        assert_eq!(mode, "600\n", "{script:.60}");
+    }
 }
 
 /// Runs the setup script as a verification, which changes nothing. Returns its exit code and its errors.
