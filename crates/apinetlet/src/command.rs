@@ -23,6 +23,7 @@ pub fn run() -> ExitCode {
         connection.fill(config.flavor, &config.namespace, &mut runtime.client, &mut api_net.client);
         // That of the Go program: the two never act at once.
         let lease = &mut runtime.leader.leader_elect_resource_name;
+        lease.take_if(|name| name.is_empty());
         lease.get_or_insert_with(|| config.flavor.names().lease.to_owned());
         let clusters = async move |runtime: &Runtime, config: &Config| {
             let cluster = runtime.cluster(&api_net).await?;

@@ -273,12 +273,14 @@ fn elect(
     if !args.leader_elect {
         return Ok((Leadership::always(), without_election(release)));
     }
+    // What a template has left empty is not given.
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let settings = leader::Settings {
         lease_duration: args.leader_elect_lease_duration,
         renew_deadline: args.leader_elect_renew_deadline,
         retry_period: args.leader_elect_retry_period,
-        namespace: args.leader_elect_resource_namespace.clone().unwrap_or_else(|| namespace.to_owned()),
-        name: args.leader_elect_resource_name.clone().unwrap_or_else(|| program.name.to_owned()),
+        namespace: given(&args.leader_elect_resource_namespace).unwrap_or_else(|| namespace.to_owned()),
+        name: given(&args.leader_elect_resource_name).unwrap_or_else(|| program.name.to_owned()),
         identity: leader::identity(&instance(program)),
     };
     let gauge = metrics.leading(&settings.name);

@@ -187,6 +187,19 @@ async fn a_standby_is_ready_does_nothing_and_leaves_without_a_trace() {
 }
 
 #[tokio::test]
+async fn a_lease_whose_name_and_namespace_are_left_empty_has_the_default_ones() {
+    let leases = Leases::default();
+    let server = leases.serve().await;
+    let empty =
+        [("PERIMETER_LEADER_ELECT_RESOURCE_NAME", ""), ("PERIMETER_LEADER_ELECT_RESOURCE_NAMESPACE", "")];
+    let mut program = start(&server, &QUICK, &empty);
+    program.line("leading").await;
+    program.until("/metrics", "leader_election_master_status{name=\"smallest\"} 1").await;
+    program.signal("TERM").await;
+    assert_eq!(program.code().await, 0, "{:#?}", program.seen);
+}
+
+#[tokio::test]
 async fn every_flag_can_come_from_the_environment() {
     let environment =
         [("PERIMETER_LEADER_ELECT", "false"), ("PERIMETER_THEN", "return"), ("RUST_LOG", "warn")];
