@@ -5,7 +5,7 @@
 //!
 //! Traces go out over OTLP/gRPC where `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set, else
 //! nowhere; over plain HTTP/2, so that an `https` endpoint is refused at the start. `OTEL_SERVICE_NAME`,
-//! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*` and
+//! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*`, `OTEL_TRACES_EXPORTER=none` and
 //! `OTEL_SDK_DISABLED=true` mean what the OpenTelemetry specification says. A collector that is away costs nothing but its
 //! traces: each complaint of the exporter is logged once in ten minutes.
 
@@ -157,7 +157,8 @@ where
 
 fn traces(program: &Program) -> anyhow::Result<Option<SdkTracerProvider>> {
     let set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty());
-    let disabled = std::env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    let is = |name: &str, word: &str| std::env::var(name).is_ok_and(|value| value.eq_ignore_ascii_case(word));
+    let disabled = is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none");
     if disabled || !(set("OTEL_EXPORTER_OTLP_ENDPOINT") || set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")) {
         return Ok(None);
     }

@@ -91,7 +91,11 @@ async fn the_lease_is_renewed_without_a_span_each_time() {
 #[tokio::test]
 async fn the_standard_variables_change_or_stop_the_traces() {
     let (url, seen) = collector().await;
-    for (name, value) in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_SAMPLER", "always_off")] {
+    for (name, value) in [
+        ("OTEL_SDK_DISABLED", "true"),
+        ("OTEL_TRACES_EXPORTER", "none"),
+        ("OTEL_TRACES_SAMPLER", "always_off"),
+    ] {
         let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), (name, value)];
         let mut program = start(NOWHERE, &[ALONE, "--then=return"], &environment);
         assert_eq!(program.code().await, 0, "{:#?}", program.seen);
