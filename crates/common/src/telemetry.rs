@@ -4,7 +4,8 @@
 //! line for a person on a terminal. Its filter can be changed while the program runs.
 //!
 //! Traces go out over OTLP/gRPC where `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set, else
-//! nowhere; over plain HTTP/2, so that an `https` endpoint is refused at the start. `OTEL_SERVICE_NAME`,
+//! nowhere; over plain HTTP/2, so that an `https` endpoint is refused at the start, and a warning is logged where
+//! `OTEL_EXPORTER_OTLP_PROTOCOL` names another protocol. `OTEL_SERVICE_NAME`,
 //! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*`, `OTEL_TRACES_EXPORTER=none` and
 //! `OTEL_SDK_DISABLED=true` mean what the OpenTelemetry specification says. A collector that is away costs nothing but its
 //! traces: each complaint of the exporter is logged once in ten minutes.
@@ -91,6 +92,12 @@ impl Telemetry {
         let traces = traces(program)?;
         let (subscriber, level) = subscriber(args, traces.as_ref(), std::io::stderr)?;
         tracing::subscriber::set_global_default(subscriber).context("telemetry was started twice")?;
+        if let Some(variable) = other_protocol().filter(|_| traces.is_some()) {
+            tracing::warn!(
+                variable,
+                "this protocol is not supported: traces are sent over gRPC, to whose port the endpoint has to lead (4317)"
+            );
+        }
         Ok(Telemetry { level, traces })
     }
 
@@ -176,6 +183,17 @@ fn traces(program: &Program) -> anyhow::Result<Option<SdkTracerProvider>> {
     Ok(Some(
         SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build(),
     ))
+}
+
+/// The variable that names another protocol than gRPC; that of the traces has precedence.
+fn other_protocol() -> Option<String> {
+    let value = |name: &'static str| {
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+        Some((name, value))
+    };
+    let (name, protocol) =
+        value("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| value("OTEL_EXPORTER_OTLP_PROTOCOL"))?;
+    (!protocol.eq_ignore_ascii_case("grpc")).then(|| format!("{name}={protocol}"))
 }
 
 fn names_the_service(attributes: String) -> bool {

@@ -108,6 +108,20 @@ async fn the_standard_variables_change_or_stop_the_traces() {
 }
 
 #[tokio::test]
+async fn another_protocol_than_grpc_is_warned_of_and_not_used() {
+    let (url, seen) = collector().await;
+    for (more, is_warned) in [("http/protobuf", true), ("grpc", false), ("", false)] {
+        let environment =
+            [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), ("OTEL_EXPORTER_OTLP_PROTOCOL", more)];
+        let mut program = start(NOWHERE, &[ALONE, "--then=return"], &environment);
+        assert_eq!(program.code().await, 0, "{:#?}", program.seen);
+        assert!(!std::mem::take(&mut *seen.lock().unwrap()).is_empty(), "{:#?}", program.seen);
+        let logged = program.logged("OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf");
+        assert_eq!(logged, is_warned, "{:#?}", program.seen);
+    }
+}
+
+#[tokio::test]
 async fn a_collector_that_is_away_does_not_prevent_the_end() {
     let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")];
     let mut program = start(NOWHERE, &[ALONE, "--then=reconcile"], &environment);
