@@ -50,7 +50,7 @@ pub fn repair(snapshot: &Snapshot) -> Repair {
         let is_ingress = |write: &Write| matches!(write, Write::Publish { .. });
         let updates = snapshot.carriers().flat_map(|tenant| updates(snapshot, tenant));
         repair.delayed.extend(updates.filter(is_ingress));
-        repair.problems.extend(snapshot.carriers().filter_map(|tenant| problem(snapshot, tenant)));
+        repair.problems.extend(snapshot.carriers().flat_map(|tenant| problems(snapshot, tenant)));
     }
     repair
 }
@@ -75,19 +75,17 @@ fn exclusive(record: &Bind, snapshot: &Snapshot, repair: &mut Repair) {
 /// A conflict of ports is not repaired. A bind that stopped before it checked the ports leaves the same state as a tenant that changed
 /// `spec.ports` of a bound Service, and unbinding that one would let its pods leave with another address. The agents give the port to the
 /// older Service, both keep the VIP as their source address, and a repetition of the bind is refused.
-fn problem(snapshot: &Snapshot, tenant: &Tenant) -> Option<Problem<Cause>> {
+///
+/// A tenant can cause a conflict at any time, so it must not hide that the VIP has no gateway.
+fn problems(snapshot: &Snapshot, tenant: &Tenant) -> Vec<Problem<Cause>> {
     let vip = snapshot.vip;
     let owner =
         Owner::Service { namespace: tenant.name.namespace.clone(), service: tenant.name.name.clone() };
-    let because = match bind::conflict(snapshot, tenant) {
-        Some((other, port)) => Cause::PortConflict(vip, other, port),
-        None if snapshot.has_no_master => Cause::NoMaster(vip),
-        None if snapshot.master.is_none()
-            && tenant.carried.is_none_or(|carried| carried.gateway.is_none()) =>
-        {
-            Cause::NoMaster(vip)
-        }
-        None => return None,
-    };
-    Some(Problem { regarding: action::regarding(&owner), because })
+    let conflict =
+        bind::conflict(snapshot, tenant).map(|(other, port)| Cause::PortConflict(vip, other, port));
+    let has_gateway = tenant.carried.is_some_and(|carried| carried.gateway.is_some());
+    let has_no_master = snapshot.has_no_master || snapshot.master.is_none() && !has_gateway;
+    let no_master = has_no_master.then_some(Cause::NoMaster(vip));
+    let causes = conflict.into_iter().chain(no_master);
+    causes.map(|because| Problem { regarding: action::regarding(&owner), because }).collect()
 }

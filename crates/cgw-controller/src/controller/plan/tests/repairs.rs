@@ -102,6 +102,13 @@ fn problems_are_reported_and_not_repaired() {
     assert_eq!(problems(&repair(&lost)), ["NoMaster"]);
 }
 
+#[test]
+fn a_conflict_of_ports_does_not_hide_that_no_gateway_is_master() {
+    let mut lost = with(free(), namespace("x"), &["a", "same"]);
+    (lost.master, lost.has_no_master) = (None, true);
+    assert_eq!(problems(&repair(&lost)), ["PortConflict", "NoMaster", "PortConflict", "NoMaster"]);
+}
+
 fn status(last: u8, state: VrrpState, since: f64) -> KeeperStatus {
     let Gateway { node_ip, tun_mac } = gateway(last);
     KeeperStatus { state, since, vrid: 51, vips: Vec::new(), node_ip, tun_mac: Some(tun_mac) }
