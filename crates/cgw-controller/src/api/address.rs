@@ -209,6 +209,18 @@ impl FromStr for TunId {
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
+impl Epoch {
+    /// The first number that is no epoch. Another client can write the annotation, and after the largest number of the type no other
+    /// gateway could ever be in force. All numbers below are exact as f64, too.
+    const END: u64 = 9_000_000_000_000_000;
+
+    /// Checks the number of milliseconds. None: it is the year 287168 or later.
+    #[must_use]
+    pub fn new(milliseconds: u64) -> Option<Epoch> {
+        (milliseconds < Epoch::END).then_some(Epoch(milliseconds))
+    }
+}
+
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -221,7 +233,7 @@ impl FromStr for Epoch {
     fn from_str(text: &str) -> Result<Epoch, ParseError> {
         let digits = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
         let number = digits.then(|| text.parse().ok()).flatten();
-        number.map(Epoch).ok_or_else(|| ParseError::new(text, "epoch (milliseconds since 1970)"))
+        number.and_then(Epoch::new).ok_or_else(|| ParseError::new(text, "epoch (milliseconds since 1970)"))
     }
 }
 
@@ -357,7 +369,9 @@ mod tests {
         for text in ["", "0x", "0x0", "aabb", "0x1000000", "0x+1"] {
             assert!(text.parse::<TunId>().is_err(), "{text}");
         }
-        for text in ["", "-1", "+1", "1.5", "99999999999999999999"] {
+        for text in
+            ["", "-1", "+1", "1.5", "9000000000000000", "18446744073709551615", "99999999999999999999"]
+        {
             assert!(text.parse::<Epoch>().is_err(), "{text}");
         }
         for text in ["10.0.0.2-10.0.0.1", "10.0.0.1-fd00::1", "10.0.0.1-10.1.0.1", "10.0.0.1-", "-"] {

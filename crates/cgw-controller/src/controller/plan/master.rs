@@ -33,9 +33,9 @@ impl Master {
 #[must_use]
 pub fn epoch(since: f64) -> Option<Epoch> {
     let millis = (since * 1000.0).floor();
-    // Exact: a number of milliseconds below 2^53 is a whole number in f64, and the year 287396 is not reached.
+    // Exact: a number of milliseconds below 2^53 is a whole number in f64. A larger one saturates, and is no epoch.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    (millis.is_finite() && (0.0..9e15).contains(&millis)).then_some(Epoch(millis as u64))
+    (millis >= 0.0).then_some(millis as u64).and_then(Epoch::new)
 }
 
 /// The newer one of two.
@@ -76,6 +76,9 @@ pub fn elect(statuses: &[KeeperStatus], recorded: Option<Master>) -> Option<Mast
     Some(match same {
         // The MAC address may be another one.
         Some(same) => Master { gateway: same.gateway, epoch: recorded.epoch },
-        None => Master { gateway: newest.gateway, epoch: Epoch(recorded.epoch.0.saturating_add(1)) },
+        None => {
+            let next = Epoch::new(recorded.epoch.0.saturating_add(1));
+            Master { gateway: newest.gateway, epoch: next.unwrap_or(recorded.epoch) }
+        }
     })
 }
