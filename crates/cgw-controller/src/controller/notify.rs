@@ -62,12 +62,11 @@ impl Bindings {
             return reply(403, format!("no keeper that is registered on {node_ip} serves VIP {vip}"));
         }
         let notified = self.masters(notify, &hosts).await;
-        let cause = Cause::Notified { node: notify.node_ip.to_string() };
         let budget = EventBudget::default();
         let refreshes = notified.iter().map(async |(vip, notified)| {
             let Notified::Master(master) = notified else { return Updated::default() };
             let snapshot = Snapshot { master: Some(*master), ..self.observe_cached(*vip).snapshot };
-            self.services.refresh(&snapshot, &cause, &budget).await
+            self.services.refresh(&snapshot, &cause(notify, master), &budget).await
         });
         let mut updated = Updated::default();
         join_all(refreshes).await.into_iter().for_each(|one| updated.extend(one));
@@ -171,6 +170,15 @@ fn in_force(current: Option<Master>, notified: Master) -> Option<Master> {
     gateway.filter(|gateway| *gateway == notified.gateway).map(|gateway| Master { gateway, epoch })
 }
 
+/// Why the master is written: the sender reported it, or the status servers did. A keeper that is not MASTER any more notifies too.
+fn cause(notify: &MasterNotify, master: &Master) -> Cause {
+    if notify.since.is_some() && master.gateway.node_ip == notify.node_ip {
+        Cause::Notified { node: notify.node_ip.to_string() }
+    } else {
+        Cause::Polled
+    }
+}
+
 /// Whether the sender, on the node that it reports, is registered for the VIP.
 fn registered(hosts: &[Host], sender: &Sender, notify: &MasterNotify, vip: Vip) -> bool {
     hosts.iter().any(|host| sender.is(host) && host.ip == notify.node_ip && host.serves(vip))
@@ -231,6 +239,19 @@ mod tests {
         }
         let sender = sender("10.0.0.21", None);
         assert!(!registered(&hosts, &sender, &notify("10.0.0.21"), "10.9.0.10".parse().unwrap()));
+    }
+
+    #[test]
+    fn only_the_sender_that_is_master_is_named_as_the_source() {
+        let of = |node_ip: &str, since| MasterNotify { since, ..notify(node_ip) };
+        let MasterNotify { node_ip, tun_mac, .. } = notify("10.0.0.22");
+        let master = Master { gateway: Gateway { node_ip, tun_mac }, epoch: Epoch(5) };
+        let notified = Cause::Notified { node: "10.0.0.22".to_owned() };
+        assert_eq!(cause(&of("10.0.0.22", Some(0.005)), &master), notified);
+        // It is BACKUP now, and the status servers reported the remaining MASTER.
+        assert_eq!(cause(&of("10.0.0.21", None), &master), Cause::Polled);
+        // Its notification is late.
+        assert_eq!(cause(&of("10.0.0.21", Some(0.004)), &master), Cause::Polled);
     }
 
     #[test]
