@@ -48,7 +48,7 @@ use self::masters::Poller;
 use self::metrics::Metrics;
 use self::resync::{Key, Resync};
 use self::service::{IngressSettings, Service};
-use self::services::{BY_VIP, Services};
+use self::services::{BY_INGRESS, BY_VIP, Services};
 use self::stores::{Names, Stores};
 use crate::names;
 
@@ -77,7 +77,8 @@ async fn run(runtime: Runtime, args: args::Args) -> anyhow::Result<()> {
     let tls = Tls::read(files).map_err(|error| ConfigError(format!("--tls-cert-file: {error}")))?;
     let metrics = Metrics::new(runtime.metrics.registry())?;
     let all = Api::<Service>::all(runtime.client.clone());
-    let cache = runtime.cache(all).index(BY_VIP, Service::index_by_vip).start();
+    let cache = runtime.cache(all).index(BY_VIP, Service::index_by_vip);
+    let cache = cache.index(BY_INGRESS, Service::index_by_ingress).start();
     let flags = &args.bindings;
     let ingress = IngressSettings { ip_mode: flags.load_balancer_ip_mode, external_ips: flags.external_ips };
     let store_names = Names {

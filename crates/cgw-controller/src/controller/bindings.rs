@@ -190,8 +190,8 @@ impl Bindings {
         let records = Arc::new(self.stores.read_records(vip).await?);
         let owner = records.binds.get(&vip).map(|bind| bind.owner.clone());
         let mut services: BTreeMap<String, Arc<Service>> = BTreeMap::new();
-        let cached = self.services.carriers(vip);
-        services.extend(cached.into_iter().map(|service| (service.key().to_string(), service)));
+        let cached = self.services.carriers(vip).into_iter().chain(self.services.showing(vip));
+        services.extend(cached.map(|service| (service.key().to_string(), service)));
         match &owner {
             Some(Owner::Namespace { namespace }) => {
                 let listed = self.services.list(namespace).await?;
@@ -220,7 +220,8 @@ impl Bindings {
         let records = self.stores.records();
         let owner = records.binds.get(&vip).map(|bind| bind.owner.clone());
         let named = owner.as_ref().and_then(plan::named).and_then(|name| self.services.cached(&name));
-        let services = self.services.carriers(vip).into_iter().chain(named);
+        let showing = self.services.showing(vip);
+        let services = self.services.carriers(vip).into_iter().chain(showing).chain(named);
         self.observed(vip, records, services, owner.as_ref())
     }
 
@@ -232,12 +233,13 @@ impl Bindings {
         owner: Option<&Owner>,
     ) -> Observed {
         let named = owner.and_then(plan::named);
-        let (services, tenants) =
-            self.tenants(services, |tenant| tenant.vip == Some(vip) || named.as_ref() == Some(&tenant.name));
+        let (services, tenants) = self.tenants(services, |tenant| {
+            tenant.vip == Some(vip) || named.as_ref() == Some(&tenant.name) || tenant.has_stale_ingress(vip)
+        });
         let snapshot = Snapshot {
             vip,
             binds: Arc::clone(&records.binds),
-            is_served: true,
+            is_served: self.stores.hosts().hosts.iter().any(|host| host.serves(vip)),
             has_namespace: true,
             services: tenants,
             master: self.known.get(vip),

@@ -100,6 +100,16 @@ pub struct Tenant {
     pub listed: Vec<Listed>,
 }
 
+impl Tenant {
+    /// Whether its status shows the VIP, which it does not carry: another client removed or changed the annotation `vip`.
+    #[must_use]
+    pub fn has_stale_ingress(&self, vip: Vip) -> bool {
+        matches!(self.publication, Publication::Status(_))
+            && self.vip != Some(vip)
+            && self.publication.has(vip, &self.listed)
+    }
+}
+
 /// The observed state of one VIP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -111,7 +121,8 @@ pub struct Snapshot {
     pub is_served: bool,
     /// Whether the namespace of the request exists and is not being deleted.
     pub has_namespace: bool,
-    /// The Services of the request or of the record, and those that carry the VIP. One that is being deleted is absent.
+    /// The Services of the request or of the record, and those that carry the VIP; for repairs also those whose status shows it. One that
+    /// is being deleted is absent.
     pub services: BTreeMap<ServiceName, Tenant>,
     /// The gateway that is MASTER. None: not known.
     pub master: Option<Master>,
@@ -249,12 +260,12 @@ pub fn named(owner: &Owner) -> Option<ServiceName> {
 /// The writes that remove the VIP from a Service: ingress first, because the annotation is what finds it after a crash.
 fn release(vip: Vip, tenant: &Tenant) -> Vec<Write> {
     let (service, uid) = (tenant.name.clone(), tenant.uid.clone());
-    let retract = tenant.publication.has(vip, &tenant.listed).then(|| Write::Retract {
-        vip,
-        service: service.clone(),
-        uid: uid.clone(),
-    });
-    retract.into_iter().chain([Write::Release { vip, service, uid }]).collect()
+    let first = tenant.publication.has(vip, &tenant.listed).then(|| retract(vip, tenant));
+    first.into_iter().chain([Write::Release { vip, service, uid }]).collect()
+}
+
+fn retract(vip: Vip, tenant: &Tenant) -> Write {
+    Write::Retract { vip, service: tenant.name.clone(), uid: tenant.uid.clone() }
 }
 
 /// The writes after which the Service carries the VIP, with the gateway that is in force. None: it already does.

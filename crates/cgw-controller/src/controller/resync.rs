@@ -254,10 +254,10 @@ pub fn enqueue(bindings: &Bindings, change: &Change<Service>, queue: &Queue<Key>
     } else if bindings.stores.is(&key, &names.hosts) {
         queue.add_after(Key::Masters, POLL_DELAY);
     } else {
-        let vips = [old, new]
-            .into_iter()
-            .flatten()
-            .filter_map(|service| Carried::vip_of(service.annotations()).ok().flatten());
+        let vips = [old, new].into_iter().flatten().flat_map(|service| {
+            let carried = Carried::vip_of(service.annotations()).ok().flatten();
+            carried.into_iter().chain(service.shown())
+        });
         let name = ServiceName::new(key.namespace(), key.name());
         let records = bindings.stores.records();
         let bound = records.binds.iter().filter(|(_, bind)| plan::named(&bind.owner).as_ref() == Some(&name));

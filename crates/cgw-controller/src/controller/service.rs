@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::plan::{IpMode, Listed, Port, Publication, ServiceName, Tenant};
+use crate::api::Vip;
 use crate::api::service::Carried;
 use crate::names::{EPOCH, LOAD_BALANCER_CLASS, TUN_ID, VIP};
 
@@ -119,6 +120,22 @@ impl Service {
         Carried::vip_of(self.annotations()).ok().flatten().map(|vip| vip.to_string()).into_iter().collect()
     }
 
+    /// The VIPs that its `status.loadBalancer` shows, if the controller writes it.
+    #[must_use]
+    pub fn shown(&self) -> Vec<Vip> {
+        if !self.has_our_class() {
+            return Vec::new();
+        }
+        let listed = self.listed(Publication::Status(IpMode::Vip));
+        listed.into_iter().filter_map(|one| Vip::new(one.ip).ok()).collect()
+    }
+
+    /// The same, as its index in the cache.
+    #[must_use]
+    pub fn index_by_ingress(&self) -> Vec<String> {
+        self.shown().iter().map(ToString::to_string).collect()
+    }
+
     /// As the plan reads it. None: it is being deleted, and so nothing is bound to it any more.
     #[must_use]
     pub fn tenant(&self, settings: IngressSettings) -> Option<Tenant> {
@@ -144,12 +161,14 @@ impl Service {
         })
     }
 
-    fn publication(&self, settings: IngressSettings) -> Publication {
+    fn has_our_class(&self) -> bool {
         let Spec { kind, load_balancer_class, .. } = &self.spec;
-        match kind.as_str() {
-            "LoadBalancer" if load_balancer_class.as_deref() == Some(LOAD_BALANCER_CLASS) => {
-                Publication::Status(settings.ip_mode)
-            }
+        kind == "LoadBalancer" && load_balancer_class.as_deref() == Some(LOAD_BALANCER_CLASS)
+    }
+
+    fn publication(&self, settings: IngressSettings) -> Publication {
+        match self.spec.kind.as_str() {
+            _ if self.has_our_class() => Publication::Status(settings.ip_mode),
             "ClusterIP" | "NodePort" if settings.external_ips => Publication::ExternalIps,
             _ => Publication::None,
         }
@@ -206,6 +225,7 @@ mod tests {
         assert!(service.metadata.labels.is_none());
         assert_eq!(service.annotations().len(), 2);
         assert_eq!(service.index_by_vip(), ["192.168.50.201"]);
+        assert_eq!(service.index_by_ingress(), ["192.168.50.201"]);
         let tenant = service.tenant(SETTINGS).unwrap();
         let vip = tenant.vip.unwrap();
         assert_eq!((tenant.carried, tenant.epoch.0), (None, 5), "without tun-id");
@@ -239,7 +259,10 @@ mod tests {
         for foreign in
             [json!({ "type": "LoadBalancer" }), json!({ "type": "LoadBalancer", "loadBalancerClass": "x/y" })]
         {
-            assert_eq!(of(foreign, SETTINGS), Publication::None);
+            assert_eq!(of(foreign.clone(), SETTINGS), Publication::None);
+            let status = json!({ "loadBalancer": { "ingress": [{ "ip": "192.168.50.201" }] } });
+            let service = json!({ "metadata": { "name": "a" }, "spec": foreign, "status": status });
+            assert!(decode(service).shown().is_empty());
         }
         assert_eq!(of(json!({ "type": "ClusterIP" }), SETTINGS), Publication::ExternalIps);
         assert_eq!(of(json!({ "type": "ClusterIP" }), without), Publication::None);

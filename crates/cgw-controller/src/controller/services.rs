@@ -25,6 +25,9 @@ use crate::api::service::Carried;
 /// The index of the cache by VIP.
 pub const BY_VIP: &str = "vip";
 
+/// The index of the cache by the VIPs in `status.loadBalancer`.
+pub const BY_INGRESS: &str = "ingress";
+
 /// How often a Service that other clients change at the same time is read again.
 const CONFLICTS: u32 = 5;
 
@@ -106,6 +109,12 @@ impl Services {
     #[must_use]
     pub fn carriers(&self, vip: Vip) -> Vec<Arc<Service>> {
         self.cache.indexed(BY_VIP, &vip.to_string())
+    }
+
+    /// The Services whose `status.loadBalancer` shows the VIP, from the cache.
+    #[must_use]
+    pub fn showing(&self, vip: Vip) -> Vec<Arc<Service>> {
+        self.cache.indexed(BY_INGRESS, &vip.to_string())
     }
 
     /// One Service, from the cache.

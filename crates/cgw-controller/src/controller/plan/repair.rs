@@ -3,7 +3,9 @@
 
 use common::plan::Problem;
 
-use super::{Cause, Snapshot, Tenant, Write, action, bind, carry, named, refresh, release, unbind, updates};
+use super::{
+    Cause, Snapshot, Tenant, Write, action, bind, carry, named, refresh, release, retract, unbind, updates,
+};
 use crate::api::stores::{Bind, Owner};
 
 /// The repairs of one VIP.
@@ -18,7 +20,7 @@ pub struct Repair {
     pub problems: Vec<Problem<Cause>>,
 }
 
-/// Decides the repairs. The snapshot has every Service that carries the VIP, in all namespaces, and the Service of the record.
+/// Decides the repairs. The snapshot has every Service that carries the VIP or shows it, in all namespaces, and the Service of the record.
 #[must_use]
 pub fn repair(snapshot: &Snapshot) -> Repair {
     let vip = snapshot.vip;
@@ -32,6 +34,7 @@ pub fn repair(snapshot: &Snapshot) -> Repair {
     for tenant in carrying().filter(|tenant| !is_admitted(tenant)) {
         repair.delayed.extend(release(vip, tenant));
     }
+    repair.delayed.extend(stale_ingress(snapshot));
     let Some(record) = record else { return repair };
     match (&record.owner, record.unbinding) {
         (Owner::Service { .. }, true) => {
@@ -53,6 +56,21 @@ pub fn repair(snapshot: &Snapshot) -> Repair {
         repair.problems.extend(snapshot.carriers().flat_map(|tenant| problems(snapshot, tenant)));
     }
     repair
+}
+
+/// The VIP of an unbound Service stays in its status when another client removes the annotations, and kube-proxy would send packets to the
+/// VIP to this Service for ever, also when the VIP is another tenant's.
+fn stale_ingress(snapshot: &Snapshot) -> impl Iterator<Item = Write> {
+    let (vip, record) = (snapshot.vip, snapshot.record());
+    // Otherwise it is an address of another program.
+    let is_ours = snapshot.is_served || record.is_some();
+    // The Service that has the VIP alone gets its annotations again.
+    let is_restored = move |tenant: &Tenant| {
+        let owner = record.filter(|bind| !bind.unbinding).and_then(|bind| named(&bind.owner));
+        owner.as_ref() == Some(&tenant.name) && snapshot.other_vip(tenant).is_none()
+    };
+    let tenants = snapshot.services.values().filter(move |tenant| is_ours && tenant.has_stale_ingress(vip));
+    tenants.filter(move |tenant| !is_restored(tenant)).map(move |tenant| retract(vip, tenant))
 }
 
 /// A Service that has the VIP alone has its annotations.

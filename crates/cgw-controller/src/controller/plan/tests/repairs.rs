@@ -55,6 +55,29 @@ fn what_a_crash_left_is_finished() {
 }
 
 #[test]
+fn ingress_without_the_annotation_is_removed() {
+    let listed = vec![Listed { ip: VIP.parse().unwrap(), ip_mode: Some("Proxy".to_owned()) }];
+    let showing = Tenant { publication: Publication::Status(IpMode::Proxy), listed, ..tenant("x", "a", 80) };
+    let of = |mut snapshot: Snapshot| {
+        put(&mut snapshot, showing.clone());
+        delayed(&repair(&snapshot))
+    };
+    // The VIP was that of the namespace; now it is so, another namespace's, or free.
+    for snapshot in [with(free(), namespace("x"), &[]), with(free(), namespace("y"), &["c"]), free()] {
+        assert_eq!(of(snapshot), ["RemoveIngress"]);
+    }
+    // The annotation is another VIP of the namespace.
+    let mut other = with(free(), service("x", "a"), &[]);
+    Arc::make_mut(&mut other.binds).insert(vip(OTHER), record(namespace("x"), 2));
+    put(&mut other, carrying(showing.clone(), OTHER, 2, None));
+    assert_eq!(delayed(&repair(&other)), ["RemoveIngress"]);
+    // The Service that has the VIP alone gets its annotations again.
+    assert_eq!(of(with(free(), service("x", "a"), &[])), ["BindService"]);
+    // No keeper has this address, and no record.
+    assert_eq!(of(Snapshot { is_served: false, ..free() }), Vec::<&str>::new());
+}
+
+#[test]
 fn an_older_gateway_is_replaced_and_a_newer_one_stays() {
     for (current, now, refreshes) in [
         (Some(master(22, 99)), Some(master(21, 100)), true),
