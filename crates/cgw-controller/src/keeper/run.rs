@@ -138,6 +138,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
         node: Node::open()?,
         record,
         accepted: Vec::new(),
+        refused: None,
         reporter: reporter.clone(),
         readiness: keepalived_ready,
         configuration: configuration_ready.clone(),

@@ -56,6 +56,9 @@ const STOP: Duration = Duration::from_secs(3);
 /// limits, so that it was scheduled in between.
 const SETTLE: Duration = Duration::from_secs(30);
 
+/// Until a changed configuration that was not used is checked again: the check also fails where it gets no memory or CPU time.
+const RETRY: Duration = Duration::from_secs(30);
+
 /// For the VRRP process after the unexpected end of its parent: it sends a priority-0 advert and removes its addresses by itself.
 const GRACE: Duration = Duration::from_millis(150);
 
@@ -82,6 +85,8 @@ pub struct Supervisor {
     pub record: Record,
     /// VIPs of the configuration that keepalived accepted last.
     pub accepted: Vec<VipRange>,
+    /// When the changed configuration was checked last, if it is not used.
+    pub refused: Option<Duration>,
     /// Events and metrics.
     pub reporter: Reporter,
     /// Ready while keepalived runs.
@@ -180,7 +185,7 @@ impl Supervisor {
         // A configuration that changed while keepalived did not run.
         if self.router.has_changed().unwrap_or(false) {
             match self.configure().await {
-                Ok(_) => self.configuration.ready(),
+                Ok(_) => self.used(),
                 Err(error) => self.not_used(&error),
             }
         }
@@ -266,6 +271,9 @@ impl Supervisor {
                         return end;
                     }
                     self.settle(running);
+                    if self.is_retry_due(sys::monotonic()) {
+                        self.reload(running).await;
+                    }
                 }
                 changed = self.router.changed() => {
                     if changed.is_err() {
@@ -286,14 +294,24 @@ impl Supervisor {
         match reloaded {
             Ok(vips) => {
                 running.reloaded = Some((sys::monotonic(), vips));
-                self.configuration.ready();
+                self.used();
                 tracing::info!("keepalived is reloaded with the changed configuration");
             }
             Err(error) => self.not_used(&error),
         }
     }
 
-    fn not_used(&self, error: &anyhow::Error) {
+    fn used(&mut self) {
+        self.refused = None;
+        self.configuration.ready();
+    }
+
+    fn is_retry_due(&self, now: Duration) -> bool {
+        self.refused.is_some_and(|at| now.saturating_sub(at) >= RETRY)
+    }
+
+    fn not_used(&mut self, error: &anyhow::Error) {
+        self.refused = Some(sys::monotonic());
         self.configuration.failing(format!("{error:#}"));
         tracing::error!("the changed configuration is not used: {error:#}");
     }

@@ -17,19 +17,18 @@ fn router(vip: &str) -> Arc<Router> {
     Arc::new(file.router("g1", "192.168.50.21".parse().unwrap()).unwrap())
 }
 
-async fn the_record_is_that_of_the_configuration_in_use() {
-    let folder = tempfile::tempdir().unwrap();
+/// A supervisor on the node of the calling thread's network namespace, with the first configuration.
+fn supervisor(run_dir: &Path, readiness: &Readiness) -> (watch::Sender<Arc<Router>>, Supervisor) {
     let api = tower::service_fn(|_: http::Request<Body>| async {
         Ok::<_, Infallible>(http::Response::new(Body::empty()))
     });
     let client = kube::Client::new(api, "default");
     let metrics = common::metrics::Metrics::new("cgw-controller").unwrap();
-    let readiness = Readiness::default();
     let (sender, receiver) = watch::channel(router("192.168.50.201"));
-    let mut supervisor = Supervisor {
+    let supervisor = Supervisor {
         keepalived: "true".into(),
         program: "/usr/bin/cgw".into(),
-        run_dir: RunDir::new(folder.path().to_owned()),
+        run_dir: RunDir::new(run_dir.to_owned()),
         router: receiver,
         vrrp: watch::channel(Vrrp { state: VrrpState::Init, since: 0 }).0,
         node: Node::open().unwrap(),
@@ -43,6 +42,7 @@ async fn the_record_is_that_of_the_configuration_in_use() {
             tunnel_interface: "cgw0".to_owned(),
         },
         accepted: Vec::new(),
+        refused: None,
         reporter: Reporter {
             node: "g1".to_owned(),
             vrid: 51,
@@ -53,28 +53,67 @@ async fn the_record_is_that_of_the_configuration_in_use() {
         readiness: readiness.check("keepalived"),
         configuration: readiness.check("configuration"),
     };
-    let is_shown =
-        || readiness.report().iter().any(|(name, state)| name == "configuration" && state.problem.is_some());
-    let vips = |vip: &str| vec![vip.parse::<VipRange>().unwrap()];
+    (sender, supervisor)
+}
+
+/// Whether `/readyz` shows that the changed configuration is not used.
+fn is_shown(readiness: &Readiness) -> bool {
+    readiness.report().iter().any(|(name, state)| name == "configuration" && state.problem.is_some())
+}
+
+fn vips(vip: &str) -> Vec<VipRange> {
+    vec![vip.parse().unwrap()]
+}
+
+async fn the_record_is_that_of_the_configuration_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let readiness = Readiness::default();
+    let (sender, mut supervisor) = supervisor(folder.path(), &readiness);
     supervisor.configure().await.unwrap();
     // Programs that refuse and accept each configuration, and end.
     supervisor.keepalived = "false".into();
     sender.send_replace(router("192.168.50.202"));
     let _ended = supervisor.start().await.unwrap();
-    assert_eq!((&supervisor.record.vips, is_shown()), (&vips("192.168.50.201"), true));
+    assert_eq!((&supervisor.record.vips, is_shown(&readiness)), (&vips("192.168.50.201"), true));
     // Also if it was refused before, by a keepalived that ran.
     let _ended = supervisor.start().await.unwrap();
     assert_eq!(supervisor.run_dir.record().unwrap().unwrap().vips, vips("192.168.50.201"));
     supervisor.keepalived = "true".into();
     sender.send_replace(router("192.168.50.203"));
     let _ended = supervisor.start().await.unwrap();
-    assert_eq!((&supervisor.record.vips, is_shown()), (&vips("192.168.50.203"), false));
+    assert_eq!((&supervisor.record.vips, is_shown(&readiness)), (&vips("192.168.50.203"), false));
+}
+
+async fn the_configuration_is_checked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let readiness = Readiness::default();
+    let (sender, mut supervisor) = supervisor(folder.path(), &readiness);
+    supervisor.configure().await.unwrap();
+    let mut running = supervisor.start().await.unwrap();
+    // A check that fails for a while.
+    supervisor.keepalived = "false".into();
+    sender.send_replace(router("192.168.50.202"));
+    supervisor.reload(&mut running).await;
+    let now = sys::monotonic();
+    assert_eq!((&supervisor.accepted, is_shown(&readiness)), (&vips("192.168.50.201"), true));
+    assert!(!supervisor.is_retry_due(now) && supervisor.is_retry_due(now + RETRY));
+    supervisor.keepalived = "true".into();
+    supervisor.reload(&mut running).await;
+    assert_eq!((&supervisor.accepted, is_shown(&readiness)), (&vips("192.168.50.202"), false));
+    assert!(!supervisor.is_retry_due(now + 2 * RETRY));
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test);
 }
 
 #[test]
 fn a_refused_configuration_does_not_remove_vips_from_the_record() {
-    isolated(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(the_record_is_that_of_the_configuration_in_use());
-    });
+    isolated(|| run(the_record_is_that_of_the_configuration_in_use()));
+}
+
+#[test]
+fn a_configuration_that_was_not_used_is_used_when_its_check_succeeds() {
+    isolated(|| run(the_configuration_is_checked_again()));
 }
