@@ -109,14 +109,13 @@ impl Bindings {
         endpoints.sort_unstable();
         endpoints.dedup();
         let statuses = self.poller.poll(&endpoints).await;
+        let sender_responds = |vip: Vip| {
+            let mut senders = hosts.iter().filter(|host| host.ip == notify.node_ip && host.serves(vip));
+            senders.any(|host| statuses.get(&host.status()).is_some_and(Result::is_ok))
+        };
         all.extend(unconfirmed.into_iter().map(|(vip, before)| {
-            let notified = match (self.polled(vip, before, hosts, &statuses), epoch) {
-                (Some(master), _) => Notified::Master(master),
-                // Late: the sender is not MASTER any more.
-                (None, Some(_)) => Notified::Ignored,
-                (None, None) => Notified::NoMaster,
-            };
-            (vip, notified)
+            let master = self.polled(vip, before, hosts, &statuses);
+            (vip, confirmed(master, epoch.is_some() && sender_responds(vip)))
         }));
         all
     }
@@ -168,6 +167,18 @@ fn in_force(current: Option<Master>, notified: Master) -> Option<Master> {
     let Some(current) = current else { return Some(notified) };
     let (gateway, epoch) = master::newer(Some(current.gateway), current.epoch, Some(&notified));
     gateway.filter(|gateway| *gateway == notified.gateway).map(|gateway| Master { gateway, epoch })
+}
+
+/// The result for a VIP whose status servers were polled. `is_refuted`: the sender reported that it is MASTER, and its status server
+/// responded.
+fn confirmed(master: Option<Master>, is_refuted: bool) -> Notified {
+    match master {
+        Some(master) => Notified::Master(master),
+        // Late: the sender is not MASTER any more.
+        None if is_refuted => Notified::Ignored,
+        // Also a sender that is MASTER and whose status server was too slow: it repeats the notification.
+        None => Notified::NoMaster,
+    }
 }
 
 /// Why the master is written: the sender reported it, or the status servers did. A keeper that is not MASTER any more notifies too.
@@ -239,6 +250,15 @@ mod tests {
         }
         let sender = sender("10.0.0.21", None);
         assert!(!registered(&hosts, &sender, &notify("10.0.0.21"), "10.9.0.10".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_notification_is_late_only_if_the_status_server_of_its_sender_responded() {
+        let MasterNotify { node_ip, tun_mac, .. } = notify("10.0.0.22");
+        let master = Master { gateway: Gateway { node_ip, tun_mac }, epoch: Epoch(5) };
+        assert_eq!(confirmed(Some(master), true), Notified::Master(master));
+        assert_eq!(confirmed(None, true), Notified::Ignored);
+        assert_eq!(confirmed(None, false), Notified::NoMaster);
     }
 
     #[test]
