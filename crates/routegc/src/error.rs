@@ -84,6 +84,12 @@ impl Error {
         }
     }
 
+    /// Whether the policy has no router: it was deleted, or never existed.
+    #[must_use]
+    pub fn is_without_router(&self) -> bool {
+        self.code() == "RouterNotFound"
+    }
+
     /// Whether the object changed meanwhile. The next reconciliation reads the new version. This is reported only if it lasts.
     #[must_use]
     pub fn is_outdated(&self) -> bool {

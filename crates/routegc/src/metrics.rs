@@ -123,6 +123,12 @@ impl Metrics {
         self.success.with_label_values(&[namespace, name, router]).set(now.as_second() as f64);
     }
 
+    /// The router does not exist: the gauges about its routes are removed. With their last values, alerts about them would never resolve.
+    pub fn no_router(&self, series: &Series) {
+        remove(&self.routes, series);
+        remove(&self.limit, series);
+    }
+
     /// Creates the series of a RouteGC with zero, so that its first increase is visible to `increase()`.
     pub fn begun(&self, series: &Series) {
         let [namespace, name, router] = series.labels();
@@ -159,8 +165,7 @@ impl Metrics {
 
     /// A RouteGC is gone, or has another router: its series are removed.
     pub fn forget(&self, series: &Series) {
-        remove(&self.routes, series);
-        remove(&self.limit, series);
+        self.no_router(series);
         remove(&self.removed, series);
         remove(&self.failed, series);
         remove(&self.blocked, series);

@@ -309,6 +309,9 @@ impl Reconciler {
         if let Some(guard) = error.guard() {
             self.metrics.blocked(&series, guard);
         }
+        if error.is_without_router() {
+            self.metrics.no_router(&series);
+        }
         let next = status::undecided(&document.status, document.generation, error, Timestamp::now());
         if let Err(cause) = self.store(document, next).await {
             tracing::warn!(error = %cause, "the status does not report this failure");
@@ -345,6 +348,7 @@ fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> 
 
 #[cfg(test)]
 mod tests {
+    use common::api::routegc::{Counts, Quota};
     use common::controller::Reconciler as _;
     use common::events::Events;
     use common::leader::Leadership;
@@ -357,6 +361,7 @@ mod tests {
     use super::*;
     use crate::config::{Login, Single};
     use crate::controller;
+    use crate::router::RouterError;
 
     /// A process whose API server responds to every request with this status.
     fn runtime(code: u16) -> Runtime {
@@ -386,6 +391,26 @@ mod tests {
         let spec = json!({ "identityRef": { "name": "" }, "routerID": "R-1", "podCIDRs": ["10.244.0.0/16"] });
         let spec = serde_json::from_value(spec).unwrap();
         Config::Single(Box::new(Single { spec, login: Login::Usual(None) }))
+    }
+
+    #[tokio::test]
+    async fn without_its_router_a_policy_has_no_gauges_about_routes() {
+        let runtime = runtime(404);
+        let reconciler = controller::reconciler(&runtime, flags()).unwrap();
+        let mut document = reconciler.load(&PolicySource::Flags).await.unwrap();
+        let (counts, quota) =
+            (Counts { orphan: 1, ..Counts::default() }, Quota { limit: Some(30), ..Quota::default() });
+        reconciler.metrics.observed(&document.series(), &counts, &quota, Timestamp::UNIX_EPOCH);
+        let gauges = || {
+            let text = String::from_utf8(runtime.metrics.text().unwrap()).unwrap();
+            let all = ["routegc_routes{", "routegc_routes_limit{", "routegc_last_success_timestamp_seconds{"];
+            all.map(|name| text.contains(name))
+        };
+        reconciler.failed(&mut document, &Error::Login("no".to_owned())).await;
+        assert_eq!(gauges(), [true, true, true], "the router may still have these routes");
+        let gone = Error::Router(RouterError::NotFound("nodes".to_owned()));
+        reconciler.failed(&mut document, &gone).await;
+        assert_eq!(gauges(), [false, false, true]);
     }
 
     #[tokio::test]
