@@ -45,6 +45,12 @@ pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision
     plan
 }
 
+/// Whether the safety threshold prevents removals. In mode Audit it prevents none, and an approval would remove none.
+#[must_use]
+pub fn is_blocked(mode: Mode, decision: &Decision) -> bool {
+    mode == Mode::Enforce && decision.excess.is_some()
+}
+
 /// The removals whose result did not arrive, as steps that were carried out.
 #[must_use]
 pub fn carried_out(router: &str, regarding: &Regarding, decision: &Decision) -> Vec<Step<Action>> {
@@ -82,7 +88,8 @@ pub fn together(steps: &[Step<Action>]) -> Option<Step<Action>> {
 mod tests {
     use common::api::routegc::{Recreated, Safety};
     use common::plan::{Action as _, Reason as _};
-    use common::routes::plan::History;
+    use common::routes::plan::threshold::Limit;
+    use common::routes::plan::{Excess, History};
     use common::routes::{Policy, Snapshot};
     use jiff::Timestamp;
 
@@ -112,6 +119,19 @@ mod tests {
         assert_eq!(step.because.code(), "RemovedEarlier");
         let next = common::routes::plan(&policy, &snapshot, &decision.history, None, Timestamp::UNIX_EPOCH);
         assert!(carried_out("r-1", &regarding(), &next).is_empty(), "it is recorded");
+    }
+
+    /// RoutegcBlocked reports that routes wait for an approval.
+    #[test]
+    fn the_threshold_blocks_removals_in_mode_enforce_only() {
+        let (policy, snapshot) =
+            (Policy::new(["10.244.0.0/16"], None, &Safety::default()).unwrap(), Snapshot::default());
+        let mut decision =
+            common::routes::plan(&policy, &snapshot, &History::default(), None, Timestamp::UNIX_EPOCH);
+        assert!(!is_blocked(Mode::Enforce, &decision), "no route is orphaned");
+        decision.excess =
+            Some(Excess { routes: Vec::new(), of: 3, limit: Limit::Percent(50), hash: String::new() });
+        assert!(is_blocked(Mode::Enforce, &decision) && !is_blocked(Mode::Audit, &decision));
     }
 
     #[test]

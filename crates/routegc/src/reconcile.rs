@@ -186,7 +186,7 @@ impl Reconciler {
     ) -> Result<Vec<Problem<Reason>>, Error> {
         let mut observed = self.observe(source, memo, document).await?;
         let series = document.series();
-        if observed.decision.excess.is_some() {
+        if plan::is_blocked(document.spec.mode, &observed.decision) {
             self.metrics.blocked(&series, "threshold");
         }
         let (name, spec) = (document.regarding.to_string(), &document.spec);
