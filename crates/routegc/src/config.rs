@@ -41,6 +41,9 @@ pub enum Login {
 /// A shorter interval would only load the cloud. The schema has the same limit.
 const LEAST_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The default of --interval, as the schema has it.
+const INTERVAL: Duration = Duration::from_secs(300);
+
 impl Config {
     /// Checks the flags, and reads the login once.
     ///
@@ -140,13 +143,25 @@ fn is_router_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// A flag that only applies to one router. With such a flag but without a router, the command line is refused, so that it does not
-/// start to reconcile RouteGC objects.
+/// A flag that only applies to one router, and is not at its default. With such a flag but without a router, the command line is refused,
+/// so that it does not start to reconcile RouteGC objects, which have settings of their own.
 fn of_one_router(args: &SingleArgs) -> Option<&'static str> {
+    let default = Safety::default();
     let given = [
         ("--cluster-cidr", networks(args).next().is_some()),
         ("--cloud", args.cloud.is_some()),
         ("--mode", args.mode != ModeArg::Audit),
+        ("--interval", args.interval != INTERVAL),
+        ("--confirmations", args.confirmations != default.confirmations),
+        ("--min-age", args.min_age != default.min_age.duration()),
+        ("--max-removals", args.max_removals != default.max_removals),
+        ("--max-percent", args.max_percent != default.max_percent),
+        ("--allow-unsafe-update", args.allow_unsafe_update),
+        ("--ignore-open-ports", args.ignore_open_ports),
+        ("--all-next-hops-are-ports", args.all_next_hops_are_ports),
+        ("--node-cidr-mask-size-ipv4", args.node_cidr_mask_size_ipv4.is_some()),
+        ("--node-cidr-mask-size-ipv6", args.node_cidr_mask_size_ipv6.is_some()),
+        ("--nodes", args.nodes),
     ];
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))
 }
@@ -159,7 +174,7 @@ fn refuse<T>(why: &str) -> Result<T, ConfigError> {
 mod tests {
     use std::io::Write as _;
 
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
     use crate::args::Args;
@@ -196,6 +211,34 @@ mod tests {
                 refused.starts_with(&format!("{named} needs --router-id or --cloud-config")),
                 "{refused}"
             );
+        }
+    }
+
+    #[test]
+    fn every_flag_of_one_router_is_refused_without_it() {
+        let values = [
+            ("cluster-cidr", "10.244.0.0/16"),
+            ("cloud", "prod"),
+            ("mode", "enforce"),
+            ("interval", "1m"),
+            ("confirmations", "3"),
+            ("min-age", "1m"),
+            ("max-removals", "11"),
+            ("max-percent", "51"),
+            ("node-cidr-mask-size-ipv4", "24"),
+            ("node-cidr-mask-size-ipv6", "64"),
+        ];
+        let command = Args::command();
+        let single = command
+            .get_arguments()
+            .filter(|one| one.get_help_heading() == Some("One router, without RouteGC objects"));
+        let names = single.filter_map(clap::Arg::get_long);
+        for name in names.filter(|name| !["cloud-config", "router-id"].contains(name)) {
+            let flag = format!("--{name}");
+            let value = values.iter().find(|(of, _)| *of == name).map(|(_, value)| *value);
+            let given: Vec<&str> = std::iter::once(flag.as_str()).chain(value).collect();
+            let refused = config(&given).unwrap_err();
+            assert!(refused.starts_with(&format!("{flag} needs --router-id or --cloud-config")), "{refused}");
         }
     }
 
