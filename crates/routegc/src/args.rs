@@ -46,8 +46,9 @@ pub struct SingleArgs {
     // As text, which may be empty, as a template leaves it.
     pub cloud_config: Option<OsString>,
     /// Entry of clouds.yaml, instead of that of OS_CLOUD
-    // clap would take the variable for a flag, and refuse it beside --cloud-config.
-    #[arg(long, value_name = "NAME", conflicts_with = "cloud_config")]
+    // The configuration refuses it beside --cloud-config: clap would also refuse it beside an empty variable of --cloud-config. Without
+    // a variable of its own, because OS_CLOUD of the user's shell must not conflict with --cloud-config.
+    #[arg(long, value_name = "NAME")]
     pub cloud: Option<String>,
     /// ID of the router [default: that of the cloud.conf]
     #[arg(long, env = "PERIMETER_ROUTER_ID", value_name = "ID")]

@@ -54,6 +54,11 @@ impl Config {
         let file = args.cloud_config.as_ref().filter(|file| !file.is_empty());
         let given = args.router_id.clone().filter(|id| !id.is_empty());
         let login = match (file, &given) {
+            (Some(_), _) if args.cloud.is_some() => {
+                return refuse(
+                    "--cloud and --cloud-config cannot be used together: each of them selects the credentials",
+                );
+            }
             (Some(file), _) => Login::CloudConf(file.into()),
             (None, Some(_)) => Login::Usual(args.cloud.clone()),
             (None, None) => {
@@ -265,6 +270,9 @@ mod tests {
     fn empty_flags_count_as_unset() {
         let empty = ["--cloud-config", "", "--router-id", "", "--cluster-cidr", ""];
         assert!(matches!(config(&empty), Ok(Config::Objects)));
+        // Not a conflict with --cloud: the flag needs a router only.
+        let refused = config(&["--cloud-config", "", "--cloud", "prod"]).unwrap_err();
+        assert!(refused.starts_with("--cloud needs --router-id"), "{refused}");
         let file = cloud_conf(&format!("{GLOBAL}[Route]\nrouter-id = r-1\n"));
         let file = file.path().to_str().unwrap();
         let trailing = ["--cloud-config", file, "--cluster-cidr", "10.244.0.0/16,"];
@@ -278,6 +286,9 @@ mod tests {
         let file = file.path().to_str().unwrap();
         let refused = |more: &[&str]| config(&[&["--cloud-config", file], more].concat()).unwrap_err();
         assert!(refused(&["--cluster-cidr", "10.244.0.0/16"]).contains("[Route] router-id"));
+        assert!(
+            refused(&["--cloud", "prod"]).starts_with("--cloud and --cloud-config cannot be used together")
+        );
         let router = ["--router-id", "r"];
         assert!(refused(&router).starts_with("--cluster-cidr: no pod network"));
         assert!(
