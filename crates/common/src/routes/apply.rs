@@ -125,7 +125,7 @@ impl RemovalError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            RemovalError::Recheck(_) => "PartialInventory",
+            RemovalError::Recheck(cause) => ObserveError::code_of(cause),
             RemovalError::Observe(error) => error.code(),
             RemovalError::Nodes(_) => "NodesUnavailable",
             RemovalError::InvalidRoutes { .. } => "RouterHasInvalidRoutes",

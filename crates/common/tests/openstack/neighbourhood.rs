@@ -5,7 +5,7 @@ use common::cloud::openstack::Cloud;
 use common::routes::{self, Policy, Snapshot};
 use serde_json::{Value, json};
 
-use crate::site::{PROJECT, Reply, Site, ok};
+use crate::site::{PROJECT, Reply, Site, ok, reply};
 
 const AT: &str = "/networking/v2.0";
 const FIELDS: &str = "fields=id&fields=name&fields=network_id&fields=project_id&fields=tenant_id&fields=device_id&fields=device_owner&fields=fixed_ips&fields=allowed_address_pairs&fields=port_security_enabled&limit=500";
@@ -94,6 +94,23 @@ async fn routes_are_in_one_order_whatever_order_neutron_has() {
         ["10.244.2.0/24 via 10.7.0.5", "10.244.2.0/24 via 10.7.0.9", "10.244.10.0/24 via 10.7.0.9"];
     assert_eq!(texts, expected);
     site.was_strict();
+}
+
+/// An access rule that is missing does not return by itself, unlike a cell that is down.
+#[tokio::test]
+async fn a_list_that_must_not_be_read_is_a_missing_permission() {
+    for line in [
+        format!("GET {AT}/ports?network_id=n1&{FIELDS}"),
+        format!("GET {AT}/subnets?network_id=n1&fields=id&fields=network_id&fields=cidr&limit=500"),
+        "GET /compute/v2.1/servers/detail".to_owned(),
+    ] {
+        for (status, code) in [(401, "Forbidden"), (403, "Forbidden"), (409, "PartialInventory")] {
+            let (site, cloud) = site(&[route(1, "10.7.0.9")]).await;
+            site.on(&line, [reply(status, "{}")]);
+            let error = routes::observe(&cloud, &policy(), "r1", None).await.unwrap_err();
+            assert_eq!(error.code(), code, "{line}: {error}");
+        }
+    }
 }
 
 /// The explanation of the class of each route.

@@ -237,11 +237,29 @@ async fn nothing_is_written_if_the_removals_are_no_longer_desired() {
 #[tokio::test]
 async fn nothing_is_removed_after_an_incomplete_recheck() {
     let before = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
-    let refused =
-        reply(403, r#"{"NeutronError": {"type": "PolicyNotAuthorized", "message": "no", "detail": ""}}"#);
-    for (after, code) in [(refused, "PartialInventory"), (ports(&[]), "EmptyInventory")] {
+    let error = |status| {
+        reply(status, r#"{"NeutronError": {"type": "PolicyNotAuthorized", "message": "no", "detail": ""}}"#)
+    };
+    for (after, code) in [
+        (error(403), "Forbidden"),
+        (error(401), "Forbidden"),
+        (error(409), "PartialInventory"),
+        (ports(&[]), "EmptyInventory"),
+    ] {
         let (site, applied) = applied([before.clone(), after]).await;
         assert_eq!(applied.unwrap_err().code(), code);
+        assert_eq!(site.count("PUT"), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_router_that_must_not_be_read_again_is_a_missing_permission() {
+    let seen = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
+    for (status, code) in [(401, "Forbidden"), (403, "Forbidden"), (409, "PartialInventory")] {
+        let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen.clone()]).await;
+        site.on(&format!("GET {AT}/routers/r1"), [reply(status, "{}")]);
+        let error = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await.unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
         assert_eq!(site.count("PUT"), 0);
     }
 }

@@ -134,6 +134,13 @@ impl Error {
         self.is(StatusCode::FORBIDDEN)
     }
 
+    /// A service refuses the call: 403, or 401 for a token that was just issued. keystonemiddleware responds with 401 to a call that the
+    /// application credential's access rules do not have. False for a refused login.
+    #[must_use]
+    pub fn is_permission_missing(&self) -> bool {
+        self.is_forbidden() || self.is(StatusCode::UNAUTHORIZED)
+    }
+
     /// 409: the object's state forbids it now, or a quota is used up ([`Error::kind`] is then `OverQuota`).
     #[must_use]
     pub fn is_conflict(&self) -> bool {

@@ -56,15 +56,24 @@ impl ObserveError {
         match self {
             ObserveError::NoRouter(_) => "RouterNotFound",
             ObserveError::Empty { .. } => "EmptyInventory",
-            ObserveError::Inventory { .. }
-            | ObserveError::Unreadable(_)
-            | ObserveError::Nova(_)
-            | ObserveError::Partial(_) => "PartialInventory",
+            ObserveError::Inventory { cause, .. } | ObserveError::Nova(cause) => ObserveError::code_of(cause),
+            ObserveError::Unreadable(_) | ObserveError::Partial(_) => "PartialInventory",
             ObserveError::Nodes(_) => "NodesUnavailable",
             ObserveError::Router(cause) if cause.is_unauthorized() || cause.is_credential_gone() => {
                 "LoginFailed"
             }
             ObserveError::Router(_) => "OpenStackUnavailable",
+        }
+    }
+
+    /// The reason if a part of the inventory cannot be read. A missing permission and a refused credential do not recover by themselves.
+    pub(in crate::routes) fn code_of(cause: &Error) -> &'static str {
+        if cause.is_permission_missing() {
+            "Forbidden"
+        } else if cause.is_unauthorized() || cause.is_credential_gone() {
+            "LoginFailed"
+        } else {
+            "PartialInventory"
         }
     }
 
