@@ -5,6 +5,7 @@ use std::time::Duration;
 use common::cloud::openstack;
 use common::cluster::error_chain;
 use common::routes::{ObserveError, RemovalError};
+use common::secret::SecretError;
 
 use crate::router::RouterError;
 use crate::source::PolicySource;
@@ -37,7 +38,10 @@ pub enum Error {
     /// Another policy covers the same routes.
     #[error("{0}")]
     Conflict(String),
-    /// The credentials could not be read.
+    /// The API server failed to return the Secret with the credentials.
+    #[error(transparent)]
+    Secret(SecretError),
+    /// The credentials are missing, or not valid.
     #[error("cannot log in to OpenStack: {0}")]
     Login(String),
     /// The router of the policy is not known, or refused.
@@ -62,7 +66,7 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Error::Read { .. } | Error::Write { .. } => "KubernetesUnavailable",
+            Error::Read { .. } | Error::Write { .. } | Error::Secret(_) => "KubernetesUnavailable",
             Error::Policy(_) => "InvalidSpec",
             Error::Conflict(_) => "Conflict",
             Error::Login(_) => "LoginFailed",
