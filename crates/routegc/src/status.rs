@@ -19,6 +19,7 @@ pub fn history(status: &RouteGCStatus) -> History {
         removing: status.removing.iter().map(|one| Route::new(&one.destination, &one.nexthop)).collect(),
         removed: status.last_removed.clone(),
         recreated: status.recreated.clone(),
+        limit: status.quota.as_ref().and_then(|quota| quota.limit),
     }
 }
 
@@ -206,7 +207,17 @@ pub fn texts(routes: &[Route]) -> Vec<RouteText> {
 
 #[cfg(test)]
 mod tests {
-    use super::without_ids;
+    use common::api::routegc::{Quota, RouteGCStatus};
+
+    use super::{history, without_ids};
+
+    /// Otherwise a quota that cannot be read once would be a status write in a steady state.
+    #[test]
+    fn the_last_limit_is_part_of_the_history() {
+        let quota = Some(Quota { routes: 3, limit: Some(30) });
+        assert_eq!(history(&RouteGCStatus { quota, ..RouteGCStatus::default() }).limit, Some(30));
+        assert_eq!(history(&RouteGCStatus::default()).limit, None);
+    }
 
     #[test]
     fn request_ids_are_left_out_and_names_that_begin_alike_are_not() {

@@ -14,7 +14,7 @@ pub use self::error::ObserveError;
 pub(super) use self::servers::missing;
 use super::policy::Policy;
 use super::route::Route;
-use super::snapshot::{Node, Snapshot};
+use super::snapshot::{Node, RouteLimit, Snapshot};
 use crate::cloud::openstack::{self, Cloud, Router};
 
 /// Timeout of the quota request. It reads one row of a table, and a reconciliation must not wait for a number that is only shown.
@@ -110,14 +110,15 @@ pub(super) async fn neighbourhood(cloud: &Cloud, router: &Router) -> Result<Snap
 }
 
 /// How many routes a router of the project may have. The number is only shown, so an error is not one of the reconciliation.
-async fn limit(cloud: &Cloud) -> Option<i64> {
+async fn limit(cloud: &Cloud) -> RouteLimit {
     match tokio::time::timeout(QUOTA, cloud.quota_router_route()).await {
-        Ok(Ok(limit)) => limit.filter(|limit| *limit >= 0),
+        Ok(Ok(Some(limit))) if limit >= 0 => RouteLimit::Routes(limit),
+        Ok(Ok(_)) => RouteLimit::NotReported,
         Ok(Err(error)) => {
             tracing::debug!(%error, "the quota of routes cannot be read");
-            None
+            RouteLimit::Unknown
         }
-        Err(_) => None,
+        Err(_) => RouteLimit::Unknown,
     }
 }
 

@@ -75,7 +75,7 @@ pub fn plan(
     let (removals, excess) = threshold::within(policy, snapshot, &classified, ready, allow);
     let counts = classify::count(&classified, &history.recreated);
     Decision {
-        quota: Quota { routes: small(snapshot.routes.len()), limit: snapshot.limit },
+        quota: Quota { routes: small(snapshot.routes.len()), limit: history.limit },
         recreated: history.recreated.clone(),
         unconnected: classify::unconnected(snapshot),
         covered: classify::covered(&classified),

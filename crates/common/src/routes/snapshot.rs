@@ -34,8 +34,32 @@ pub struct Snapshot {
     pub servers: Option<Servers>,
     /// The cluster's Nodes, where they are known.
     pub nodes: Option<Vec<Node>>,
-    /// How many routes a router of the project may have, where there is a limit and the cloud reports it.
-    pub limit: Option<i64>,
+    /// How many routes a router of the project may have.
+    pub limit: RouteLimit,
+}
+
+/// How many routes a router of a project may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouteLimit {
+    /// The quota could not be read.
+    #[default]
+    Unknown,
+    /// There is no limit, or the cloud does not report it.
+    NotReported,
+    /// This many.
+    Routes(i64),
+}
+
+impl RouteLimit {
+    /// The limit to show; `last` if it could not be read now.
+    #[must_use]
+    pub fn or_last(self, last: Option<i64>) -> Option<i64> {
+        match self {
+            RouteLimit::Unknown => last,
+            RouteLimit::NotReported => None,
+            RouteLimit::Routes(limit) => Some(limit),
+        }
+    }
 }
 
 /// A network that a router is attached to.

@@ -2,6 +2,7 @@
 
 use common::api::routegc::Safety;
 use common::cloud::openstack::Cloud;
+use common::routes::snapshot::RouteLimit;
 use common::routes::{self, Policy, Snapshot};
 use serde_json::{Value, json};
 
@@ -94,6 +95,21 @@ async fn routes_are_in_one_order_whatever_order_neutron_has() {
         ["10.244.2.0/24 via 10.7.0.5", "10.244.2.0/24 via 10.7.0.9", "10.244.10.0/24 via 10.7.0.9"];
     assert_eq!(texts, expected);
     site.was_strict();
+}
+
+/// A quota that cannot be read is not one that does not exist.
+#[tokio::test]
+async fn the_limit_of_routes_is_known_reported_or_not_read() {
+    for (response, expected) in [
+        (ok(&json!({"quota": {"router_route": 30}})), RouteLimit::Routes(30)),
+        (ok(&json!({"quota": {"router_route": -1}})), RouteLimit::NotReported),
+        (ok(&json!({"quota": {"router": 10}})), RouteLimit::NotReported),
+        (reply(403, "{}"), RouteLimit::Unknown),
+    ] {
+        let (site, cloud) = site(&[]).await;
+        site.on(&format!("GET {AT}/quotas/{PROJECT}"), [response]);
+        assert_eq!(seen(&cloud).await.limit, expected);
+    }
 }
 
 /// An access rule that is missing does not return by itself, unlike a cell that is down.

@@ -33,6 +33,8 @@ pub struct History {
     pub removed: Vec<Removed>,
     /// Routes that were removed and re-created.
     pub recreated: Vec<Recreated>,
+    /// How many routes the router may have, as it was read last. None if there is no limit, or the cloud does not report it.
+    pub limit: Option<i64>,
 }
 
 /// The new history, from the last one and the snapshot.
@@ -70,7 +72,13 @@ pub(super) fn update(
     // A stable order, whatever the router returns: an unchanged state is not written.
     candidates.sort_by_key(candidate_route);
     candidates.dedup_by_key(|one| candidate_route(one));
-    History { candidates, removing: Vec::new(), removed, recreated }
+    History {
+        candidates,
+        removing: Vec::new(),
+        removed,
+        recreated,
+        limit: snapshot.limit.or_last(before.limit),
+    }
 }
 
 /// Routes that were about to be removed and no longer exist: they were removed, even if the process ended, or the response was lost,

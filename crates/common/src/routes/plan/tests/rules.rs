@@ -5,7 +5,7 @@ use crate::routes::plan::confirm::record_removal;
 use crate::routes::plan::{ClassifiedRoute, History, RouteClass, plan};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
-use crate::routes::snapshot::Snapshot;
+use crate::routes::snapshot::{RouteLimit, Snapshot};
 
 /// `count` nodes, of which the last `orphaned` have no port.
 fn cluster(count: usize, orphaned: usize) -> Snapshot {
@@ -383,4 +383,19 @@ fn routes_for_which_neutron_refuses_every_change_are_named() {
     let hidden = Snapshot { hidden: true, ..env };
     let decision = plan(&policy(), &hidden, &History::default(), None, at(0));
     assert!(decision.unconnected.is_empty(), "it may be on what is hidden");
+}
+
+#[test]
+fn the_last_limit_stays_while_the_quota_cannot_be_read() {
+    for (now, last, expected) in [
+        (RouteLimit::Routes(30), Some(7), Some(30)),
+        (RouteLimit::Unknown, Some(30), Some(30)),
+        (RouteLimit::Unknown, None, None),
+        (RouteLimit::NotReported, Some(30), None),
+    ] {
+        let env = Snapshot { limit: now, ..cluster(3, 0) };
+        let history = History { limit: last, ..History::default() };
+        let decision = plan(&policy(), &env, &history, None, at(0));
+        assert_eq!((decision.quota.limit, decision.history.limit), (expected, expected), "{now:?}");
+    }
 }
