@@ -127,8 +127,8 @@ pub struct Memo {
     pub login: Option<(Credentials, Cloud)>,
     /// The client of the cluster that the Nodes belong to.
     pub target: KubeconfigClient,
-    /// The routes whose removal was certainly not carried out: the cloud refused it, or the policy had changed. The intent stays in
-    /// the status, so that a permanent refusal causes no writes. After a restart this is unknown, and the intent is written again.
+    /// The routes whose removal was certainly not carried out: the cloud refused it, or the policy had changed and the intent could not be
+    /// withdrawn. The intent stays in the status, so that a permanent refusal causes no writes. After a restart this is unknown.
     pub not_removed: Option<Vec<Route>>,
     /// The routes of a removal whose result is reported, but not yet in the status. After a restart this is unknown, and those that are
     /// gone are reported once more.

@@ -194,7 +194,7 @@ impl Reconciler {
         self.runtime.status.set(name, text);
         let mut problems = observed.plan.problems.clone();
         if !observed.plan.steps.is_empty() {
-            problems.extend(self.remove(memo, document, &mut observed).await?);
+            problems.extend(self.remove(source, memo, document, &mut observed).await?);
         }
         let now = Timestamp::now();
         let (generation, mode) = (document.generation, document.spec.mode);
@@ -210,6 +210,7 @@ impl Reconciler {
     /// routegc may have removed these routes.
     async fn remove(
         &self,
+        source: &PolicySource,
         memo: &mut Memo,
         document: &mut Document,
         observed: &mut Observed,
@@ -248,9 +249,11 @@ impl Reconciler {
             Err(cause) => cause,
         };
         if matches!(cause, RemovalError::PolicyChanged) {
-            // The status cannot be written with the version that was read. The next reconciliation reads the intent, and learns from
-            // `not_removed` that it was not carried out.
-            memo.not_removed = Some(removing);
+            if let Err(error) = self.withdraw(source, &removing).await {
+                tracing::debug!(%error, "the intent of the removal stays in the status");
+                // The next reconciliation reads the intent, and learns from this that it was not carried out.
+                memo.not_removed = Some(removing);
+            }
             let error = Error::from(cause);
             tracing::info!(reason = error.code(), "{error}");
             return Err(error);
@@ -273,6 +276,17 @@ impl Reconciler {
         let next = status::decided(&document.status, generation, mode, &observed.decision, Some(&error), now);
         self.store(document, next).await?;
         Err(error)
+    }
+
+    /// Removes the intent of a removal that was not carried out from the status of the current version of the policy. If it stayed while
+    /// the next reconciliations cannot decide, then after a restart a route that another client removes would count as removed by routegc.
+    async fn withdraw(&self, source: &PolicySource, removing: &[routes::Route]) -> Result<(), Error> {
+        let mut document = self.load(source).await?;
+        if document.status.removing != status::texts(removing) {
+            return Ok(());
+        }
+        let next = RouteGCStatus { removing: Vec::new(), ..document.status.clone() };
+        self.store(&mut document, next).await
     }
 
     /// Reports the routes that an earlier removal has removed, once the status has them: the process was stopped, or the response did
@@ -348,6 +362,8 @@ fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use common::api::routegc::{Counts, Quota};
     use common::controller::Reconciler as _;
     use common::events::Events;
@@ -356,7 +372,7 @@ mod tests {
     use common::runtime::Status;
     use kube::Client;
     use kube::client::Body;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::config::{Login, Single};
@@ -364,7 +380,7 @@ mod tests {
     use crate::router::RouterError;
 
     /// A process whose API server responds to every request with this status.
-    fn runtime(code: u16) -> Runtime {
+    fn failing_runtime(code: u16) -> Runtime {
         let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": "no", "reason": "no", "code": code })
         .to_string();
@@ -372,7 +388,10 @@ mod tests {
             let body = Body::from(body.clone().into_bytes());
             std::future::ready(http::Response::builder().status(code).body(body))
         });
-        let client = Client::new(service, "ns");
+        runtime(Client::new(service, "ns"))
+    }
+
+    fn runtime(client: Client) -> Runtime {
         let metrics = common::metrics::Metrics::new("routegc").unwrap();
         Runtime {
             program: common::program!(),
@@ -393,9 +412,48 @@ mod tests {
         Config::Single(Box::new(Single { spec, login: Login::Usual(None) }))
     }
 
+    /// Otherwise it stays in the status while another policy covers the same routes, whatever removes the routes meanwhile.
+    #[tokio::test]
+    async fn the_intent_of_a_removal_that_is_no_longer_desired_is_withdrawn() {
+        let route = |number: u8| routes::Route::new(format!("10.244.{number}.0/24"), "10.0.0.9");
+        let (one, other) = (vec![route(1)], vec![route(2)]);
+        let object = json!({
+            "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC",
+            "metadata": { "name": "prod", "namespace": "ns", "resourceVersion": "7" },
+            "spec": { "identityRef": { "name": "x" }, "routerID": "r-1", "podCIDRs": ["10.244.0.0/16"] },
+            "status": { "routerID": "r-1", "removing": one },
+        });
+        let written = Arc::new(Mutex::new(Vec::<Value>::new()));
+        let log = Arc::clone(&written);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (log, object) = (Arc::clone(&log), object.clone());
+            async move {
+                let (head, body) = request.into_parts();
+                if head.method == http::Method::PUT {
+                    assert!(head.uri.path().ends_with("/routegcs/prod/status"), "{}", head.uri);
+                    let body = body.collect_bytes().await.unwrap();
+                    log.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                }
+                let body = Body::from(object.to_string().into_bytes());
+                http::Response::builder().status(200).body(body)
+            }
+        });
+        let runtime = runtime(Client::new(service, "ns"));
+        let reconciler = controller::reconciler(&runtime, Config::Objects).unwrap();
+        let source = PolicySource::Object("prod".to_owned());
+        reconciler.withdraw(&source, &other).await.unwrap();
+        assert!(written.lock().unwrap().is_empty(), "the intent of another removal");
+        reconciler.withdraw(&source, &one).await.unwrap();
+        let written = written.lock().unwrap();
+        let [object] = &written[..] else { panic!("{written:?}") };
+        assert_eq!(object["metadata"]["resourceVersion"], "7", "a concurrent write is a conflict");
+        assert_eq!(object["status"].get("removing"), None);
+        assert_eq!(object["status"]["routerID"], "r-1");
+    }
+
     #[tokio::test]
     async fn without_its_router_a_policy_has_no_gauges_about_routes() {
-        let runtime = runtime(404);
+        let runtime = failing_runtime(404);
         let reconciler = controller::reconciler(&runtime, flags()).unwrap();
         let mut document = reconciler.load(&PolicySource::Flags).await.unwrap();
         let (counts, quota) =
@@ -421,7 +479,7 @@ mod tests {
             (403, flags(), &PolicySource::Flags, Some(("routegc-r-1", "R-1"))),
             (404, Config::Objects, &object, None),
         ] {
-            let runtime = runtime(code);
+            let runtime = failing_runtime(code);
             let reconciler = controller::reconciler(&runtime, config).unwrap();
             let mut memo = reconciler.memo(source);
             let (error, problem) = reconciler.reconcile_policy(source, &mut memo, None).await.unwrap_err();

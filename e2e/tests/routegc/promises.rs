@@ -226,6 +226,9 @@ async fn a_policy_that_is_stopped_before_the_last_read_removes_nothing() {
         });
         assert!(env.failing_reconcile().await.unwrap().contains("PolicyChanged"));
         fired.unwrap().wait(e2e::natgw::TIMEOUT).await.unwrap();
+        if !delete {
+            assert!(env.status("prod").await.unwrap().removing.is_empty(), "nothing was sent to Neutron");
+        }
         env.reconcile_times(1).await.unwrap();
         assert_eq!(env.destinations().await.unwrap().len(), 3);
         assert!(env.neutron.writes().is_empty());
