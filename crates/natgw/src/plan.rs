@@ -44,12 +44,18 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
     let snapshot = &*floating_ip::labels(config, snapshot, &mut out);
     let assessed = eligibility::assess(config, snapshot, &mut out);
     let elected = primary::elect(&assessed, route::current(snapshot, &assessed));
-    // The route first: a gateway that is to be torn down loses its traffic before it loses its rules.
-    let primary = route::towards(config, snapshot, &assessed, elected, &mut out);
-    role::labels(snapshot, primary, &mut out);
+    let in_use = route::in_use_by_cleanup(config, snapshot, &assessed);
+    let primary = if in_use.is_some() {
+        None
+    } else {
+        // The route first: a gateway that is to be torn down loses its traffic before it loses its rules.
+        let primary = route::towards(config, snapshot, &assessed, elected, &mut out);
+        role::labels(snapshot, primary, &mut out);
+        primary
+    };
     let traffic = [route::current(snapshot, &assessed), primary.map(|primary| primary.private_ip)];
     let in_rollout = rollout::next(config, snapshot, traffic);
-    for node in &snapshot.nodes {
+    for node in snapshot.nodes.iter().filter(|node| in_use.is_none_or(|in_use| in_use.name != node.name)) {
         let in_rollout = in_rollout.is_some_and(|(_, next)| next.name == node.name);
         jobs::work(config, snapshot, node, in_rollout, now, &mut out);
     }

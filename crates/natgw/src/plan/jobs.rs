@@ -111,6 +111,17 @@ fn desired(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
     }
 }
 
+/// Whether a cleanup runs a teardown on the Node that may need the gateway with the traffic, to pull the image. A gateway has an uplink of
+/// its own. A Node whose teardown cannot run needs none: the kubelet does not report, the Node is deleted or forgotten, or one of its
+/// annotations is invalid.
+pub(super) fn teardown_needs_gateway(config: &Config, snapshot: &Snapshot, node: &Node) -> bool {
+    if node.setup.is_some() || node.terminating || node.forget || node.ready == Ready::Unknown {
+        return false;
+    }
+    let records = Records::read(node, snapshot.jobs_of(&node.name));
+    records.is_ok_and(|records| next(config, snapshot, node, &records, None).is_some())
+}
+
 /// Plans the next step of one Node's state machine.
 ///
 /// `in_rollout`: its setup is to run again, although it is set up.

@@ -6,7 +6,7 @@ use super::action::{Action, NodeRef};
 use super::eligibility::{Assessed, Standing, Unfit};
 use super::primary::Primary;
 use super::reason::{KeptRoute, Reason};
-use super::{Output, about_natgw};
+use super::{Output, about_natgw, jobs};
 use crate::config::{Config, Mode, OnNoCandidate};
 use crate::observe::snapshot::{Node, Server, Snapshot};
 
@@ -77,6 +77,21 @@ fn holder<'a, 'n>(snapshot: &Snapshot, assessed: &'a [Assessed<'n>]) -> Option<&
 /// The address that the election keeps: that of the Node at the next hop, also if the next hop is an alias IP.
 pub(super) fn current(snapshot: &Snapshot, assessed: &[Assessed<'_>]) -> Option<Ipv4Addr> {
     holder(snapshot, assessed)?.node.private_ip()
+}
+
+/// The gateway that a cleanup leaves as it is for now, with the route and the role label: the one with the traffic, until the other Nodes
+/// have run the teardowns for which they may have to pull an image through it.
+pub(super) fn in_use_by_cleanup<'a>(
+    config: &Config,
+    snapshot: &Snapshot,
+    assessed: &[Assessed<'a>],
+) -> Option<&'a Node> {
+    if config.mode != Mode::Cleanup {
+        return None;
+    }
+    let gateway = holder(snapshot, assessed)?.node;
+    let mut others = snapshot.nodes.iter().filter(|node| node.name != gateway.name);
+    others.any(|node| jobs::teardown_needs_gateway(config, snapshot, node)).then_some(gateway)
 }
 
 /// Why the route cannot stay at `current`, which is not the primary's address.

@@ -308,3 +308,53 @@ fn defect_36_a_job_controller_whose_clock_is_ahead_does_not_prolong_the_backoff(
         assert_eq!((env.get("node-1").failures, env.get("node-1").retry_after), (1, Some(retry_after)));
     }
 }
+
+/// A cleanup of a gateway, node-1, and a client, node-2, after its first reconciliation.
+fn cleanup_of_a_client(change: impl FnOnce(&mut Node)) -> TestEnv {
+    let mut env = TestEnv::new(config_with("clients: {enabled: true}")).node(1, Some(fip(1))).node(2, None);
+    env.settle();
+    env.log.clear();
+    env.config.mode = Mode::Cleanup;
+    env.edit("node-2", change);
+    env.reconcile();
+    env
+}
+
+#[test]
+fn defect_38_a_cleanup_tears_the_clients_down_before_the_gateway_that_they_leave_by() {
+    let mut env = cleanup_of_a_client(|_| ());
+    // The image cannot be pulled at first.
+    for _ in 0..2 {
+        env.end_jobs(&|_| false);
+        env.now += SignedDuration::from_secs(30);
+        env.reconcile();
+        assert_eq!((env.get("node-1").pending.clone(), env.primary()), (None, vec!["node-1"]));
+        assert_eq!(env.snapshot.network.default_route, Some(private(2)));
+    }
+    env.settle();
+    let at = |text: &str| env.log.iter().position(|step| step.starts_with(text)).unwrap();
+    let order = [
+        "remove the annotation from Node node-2: client-teardown:10.0.0.1 done",
+        "remove route 0.0.0.0/0 of network 1 to 10.0.0.2 (node-1)",
+        "remove the role label from Node node-1",
+        "annotate Node node-1 as pending teardown:198.51.100.1",
+    ];
+    assert!(order.map(at).is_sorted(), "{:#?}", env.log);
+    let left = env.snapshot.nodes.iter().any(|node| node.has_records() || node.client.is_some());
+    assert!(!left, "{:#?}", env.snapshot.nodes);
+}
+
+#[test]
+fn defect_38_a_node_whose_teardown_cannot_run_does_not_keep_the_gateway() {
+    let changes: [fn(&mut Node); 4] = [
+        |node| node.ready = Ready::Unknown,
+        |node| node.terminating = true,
+        |node| node.forget = true,
+        |node| node.client = Some("yes".into()),
+    ];
+    for change in changes {
+        let env = cleanup_of_a_client(change);
+        assert_eq!(env.snapshot.network.default_route, None, "{:#?}", env.log);
+        assert_eq!(env.get("node-1").pending.as_deref(), Some("teardown:198.51.100.1"));
+    }
+}
