@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::backoff::Backoff;
 use common::cloud::hcloud::Hcloud;
+use common::events::Events;
 use common::plan::{Plan, Problem};
 use common::runtime::Runtime;
 use jiff::Timestamp;
@@ -87,6 +88,7 @@ pub async fn run(
     let checks = config.health_check.enabled && until == Until::Stopped;
     let prober = checks.then(|| Prober::new(&config.health_check, changed.clone(), metrics.clone()));
     let network = Network { client: runtime.client.clone() };
+    let observation = runtime.events.scoped();
     let probing = async {
         match &prober {
             Some(prober) => prober.run(&network).await,
@@ -110,6 +112,7 @@ pub async fn run(
             config: &config,
             hcloud: &hcloud,
             metrics: &metrics,
+            observation: &observation,
             cloud: Cloud::new(&config, hcloud.clone()),
             prober: prober.as_ref(),
             memory: Memory::default(),
@@ -259,6 +262,8 @@ struct Reconciler<'a> {
     config: &'a Config,
     hcloud: &'a Hcloud,
     metrics: &'a Metrics,
+    /// Reports an observation that failed. The problems of the last plan have a scope of their own, and stay reported meanwhile.
+    observation: &'a Events,
     cloud: Cloud,
     /// None without health checks.
     prober: Option<&'a Prober>,
@@ -341,13 +346,14 @@ impl Reconciler<'_> {
         self.metrics.observed(snapshot, &assessed, primary, plan.problems.len());
         self.runtime.status.set("state", status::render(self.config, snapshot, plan));
         self.runtime.events.found(&plan.problems);
+        self.observation.found::<Reason>(&[]);
     }
 
     async fn cannot_observe(&self, error: &Error) {
         let regarding = plan::about_natgw(self.config);
         let problem = Problem { regarding, because: Reason::ObserveFailed(error.to_string()) };
         self.runtime.status.set("state", problem.to_string());
-        self.runtime.events.found(&[problem]);
+        self.observation.found(&[problem]);
     }
 }
 
@@ -394,4 +400,83 @@ pub async fn observe_once(client: &kube::Client, config: &Config, hcloud: Hcloud
     let jobs = Api::<common::k8s::Job>::namespaced(client.clone(), &config.namespace).list(&ours).await;
     let jobs = jobs.map_err(|cause| Error::List { what: "Jobs", cause })?.items;
     observe(config, &nodes, &jobs, &mut Cloud::new(config, Arc::new(hcloud)), Health::default()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use common::cloud::hcloud::Token;
+    use common::leader::Leadership;
+    use common::readiness::Readiness;
+    use common::runtime::Status;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::tests::env::{TestEnv, config};
+
+    /// A process whose API server refuses and counts every request.
+    fn runtime(requests: Arc<AtomicUsize>) -> Runtime {
+        let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "no", "reason": "BadRequest", "code": 400 })
+        .to_string();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            requests.fetch_add(1, Ordering::SeqCst);
+            let body = Body::from(body.clone().into_bytes());
+            std::future::ready(http::Response::builder().status(400).body(body))
+        });
+        let client = kube::Client::new(service, "natgw");
+        let metrics = common::metrics::Metrics::new("natgw").unwrap();
+        Runtime {
+            program: common::program!(),
+            namespace: "natgw".to_owned(),
+            readiness: Readiness::default(),
+            events: Events::new(client.clone(), &metrics, "natgw", "natgw-0".to_owned()),
+            leadership: Leadership::always(),
+            shutdown: Default::default(),
+            status: Status::default(),
+            metrics,
+            client,
+        }
+    }
+
+    #[tokio::test]
+    async fn defect_39_problems_that_last_are_not_reported_again_after_an_observation_that_failed() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let runtime = runtime(Arc::clone(&requests));
+        let (config, metrics) = (config(), Metrics::new(runtime.metrics.clone()).unwrap());
+        let (token, registry) = (Token::new("secret").unwrap(), runtime.metrics.registry());
+        let hcloud = Arc::new(Hcloud::new("http://127.0.0.1:1/v1", token, "test", registry).unwrap());
+        let observation = runtime.events.scoped();
+        let reconciler = Reconciler {
+            runtime: &runtime,
+            config: &config,
+            hcloud: &hcloud,
+            metrics: &metrics,
+            observation: &observation,
+            cloud: Cloud::new(&config, Arc::clone(&hcloud)),
+            prober: None,
+            memory: Memory::default(),
+            longest: Duration::MAX,
+        };
+        let env = TestEnv::new(config.clone());
+        assert_eq!(env.problems(), ["NoCandidate"]);
+        let (snapshot, plan) = (env.observe(), env.plan());
+        let error = Error::Outdated("no response".to_owned());
+        // Each Event is one request.
+        let reported = async || {
+            runtime.events.drain(Duration::from_secs(60)).await;
+            requests.load(Ordering::SeqCst)
+        };
+        reconciler.report(&snapshot, &plan).await;
+        assert_eq!(reported().await, 1);
+        reconciler.cannot_observe(&error).await;
+        reconciler.cannot_observe(&error).await;
+        assert_eq!(reported().await, 2, "the outage, once");
+        reconciler.report(&snapshot, &plan).await;
+        assert_eq!(reported().await, 2, "the same problem as before the outage");
+        reconciler.cannot_observe(&error).await;
+        assert_eq!(reported().await, 3, "another outage");
+    }
 }
