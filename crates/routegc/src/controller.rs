@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::metrics::{Metrics, Series};
 use crate::names::CONTROLLER;
 use crate::nodes;
+use crate::plan::Reason;
 use crate::reconcile::Reconciler;
 use crate::source::PolicySource;
 
@@ -123,6 +124,8 @@ fn enqueue(policies: &Cache<RouteGC>, change: &Change<RouteGC>, queue: &Queue<Po
 pub struct Memo {
     /// Reports a problem once for this policy.
     pub events: Events,
+    /// The same for the problem of a reconciliation that failed. The problems of the last complete one stay reported meanwhile.
+    pub failure: Events,
     /// The client of its cloud, which keeps its token, and the credentials that it was made with.
     pub login: Option<(Credentials, Cloud)>,
     /// The client of the cluster that the Nodes belong to.
@@ -151,6 +154,7 @@ impl common::controller::Reconciler for Reconciler {
     fn memo(&self, _: &PolicySource) -> Memo {
         Memo {
             events: self.runtime.events.scoped(),
+            failure: self.runtime.events.scoped(),
             login: None,
             target: KubeconfigClient::default(),
             not_removed: None,
@@ -175,6 +179,7 @@ impl common::controller::Reconciler for Reconciler {
         match self.reconcile_policy(source, memo, conflict).await {
             Ok(problems) => {
                 memo.events.found(&problems);
+                memo.failure.found::<Reason>(&[]);
                 // Many policies must not be reconciled at the same moment.
                 let next = memo.interval.mul_f64(0.9 + fastrand::f64() / 5.0);
                 memo.schedule.ended(false, next, Instant::now());
@@ -184,7 +189,7 @@ impl common::controller::Reconciler for Reconciler {
             // The problems were not observed completely: those that are reported stay so.
             Err((error, _)) if error.is_outdated() => Err(error),
             Err((error, problem)) => {
-                memo.events.found(problem.as_slice());
+                memo.failure.found(problem.as_slice());
                 Err(error)
             }
         }

@@ -496,4 +496,25 @@ mod tests {
             assert!(text.contains(&line), "{line}\n{text}");
         }
     }
+
+    #[tokio::test]
+    async fn problems_that_last_are_not_reported_again_after_a_failure() {
+        let (runtime, source) = (failing_runtime(403), PolicySource::Object("prod".to_owned()));
+        let reconciler = controller::reconciler(&runtime, Config::Objects).unwrap();
+        let mut memo = reconciler.memo(&source);
+        let regarding = Regarding {
+            api_version: "v1",
+            kind: "Namespace",
+            namespace: None,
+            name: "ns".to_owned(),
+            uid: None,
+        };
+        let standing = [Problem { regarding, because: Reason::InvalidRoutes(Vec::new()) }];
+        memo.events.found(&standing);
+        assert!(reconciler.reconcile(&source, &mut memo).await.is_err());
+        memo.events.found(&standing);
+        runtime.events.drain(Duration::from_secs(60)).await;
+        let text = String::from_utf8(runtime.metrics.text().unwrap()).unwrap();
+        assert!(text.contains("perimeter_events_total{result=\"failed\"} 1\n"), "{text}");
+    }
 }
