@@ -110,6 +110,12 @@ holder_of() {
     if [[ ${address%/*} == "$1" ]]; then echo "${interface%@*}"; fi
   done
 }
+# has_address INTERFACE IP. Ends the script if the addresses cannot be read.
+has_address() {
+  local lines
+  lines=$(ip -4 -o addr show dev "$1") || exit
+  [[ $lines == *" inet $2/"* ]]
+}
 # own_address INTERFACE IP: it is the Node's own address and no floating IP: DHCP gave it, or the default route names it as source.
 own_address() {
   local lines
@@ -184,9 +190,8 @@ compare() {
   done
 }
 differences() {
-  local holder interface conf
-  holder=$(holder_of "$FLOATING_IP")
-  [[ $holder == *"$pub"* ]] || echo "$pub does not have the address $FLOATING_IP"
+  local interface conf
+  has_address "$pub" "$FLOATING_IP" || echo "$pub does not have the address $FLOATING_IP"
   [[ $(</proc/sys/net/ipv4/ip_forward) == 1 ]] || echo "forwarding is off"
   for interface in all "$pub" "$priv"; do
     conf=/proc/sys/net/ipv4/conf/$interface/rp_filter
@@ -211,7 +216,7 @@ fi
 # it is added, until the next boot, after which netplan has added it by natgw's file.
 file=/etc/netplan/60-natgw-$tag.yaml added=/run/natgw-$tag.added own=
 step="adding $FLOATING_IP to $pub"
-if [[ $(holder_of "$FLOATING_IP") == *"$pub"* && ! -e $added && ! -e $file ]]; then
+if has_address "$pub" "$FLOATING_IP" && [[ ! -e $added && ! -e $file ]]; then
   own=1
   say "$pub has $FLOATING_IP by another configuration: a teardown leaves it there"
 else

@@ -14,6 +14,7 @@ with_both! {
     a_setup_that_failed_halfway_is_repaired_by_the_next
     a_setup_that_failed_halfway_is_removed_by_teardown
     defect_29_an_address_that_the_server_has_by_itself_stays
+    defect_40_an_interface_whose_name_contains_that_of_the_public_one_is_another
     scripts_that_overlap_wait_for_one_another
     only_root_can_open_the_lock
     verify_finds_each_difference_and_changes_nothing
@@ -193,6 +194,23 @@ fn defect_29_an_address_that_the_server_has_by_itself_stays(kind: Iptables) {
     }
     assert_eq!(left_over(node, &before), Vec::<String>::new());
     assert!(node.sh("ip -4 addr show eth0").unwrap().contains(&format!("inet {FIRST}/32")));
+}
+
+fn defect_40_an_interface_whose_name_contains_that_of_the_public_one_is_another(kind: Iptables) {
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
+    node.sh("ip link add eth0-fip type veth peer name fip-peer").unwrap();
+    node.sh(&format!("ip addr add {FIRST}/32 dev eth0-fip")).unwrap();
+    let output = setup(&env.gateway, FIRST);
+    assert!(!output.stdout.contains("by another configuration"), "{output:#?}");
+    assert!(node.sh("ip -4 addr show dev eth0").unwrap().contains(&format!("inet {FIRST}/32")));
+    env.client_is_seen_as(FIRST);
+    node.sh(&format!("ip addr del {FIRST}/32 dev eth0")).unwrap();
+    let (code, errors) = verify(&env.gateway);
+    assert!(
+        code == Some(5) && errors.contains(&format!("eth0 does not have the address {FIRST}")),
+        "{errors}"
+    );
 }
 
 fn scripts_that_overlap_wait_for_one_another(kind: Iptables) {
