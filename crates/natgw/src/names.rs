@@ -22,6 +22,9 @@ pub const CLIENT_ANNOTATION: &str = "natgw.perimeter.dev/client";
 /// Node annotation: `status.nodeInfo.bootID` at the time of the last successful setup. Addresses and packet filter rules
 /// are kernel state: after a reboot the setup annotation would be wrong without it.
 pub const BOOT_ID_ANNOTATION: &str = "natgw.perimeter.dev/setup-boot-id";
+/// Node annotation: the Node's private address at the time of the last successful setup. A server that was attached to the network again
+/// with another address has another interface too, which the rules and routes of that setup do not name.
+pub const PRIVATE_IP_ANNOTATION: &str = "natgw.perimeter.dev/setup-private-ip";
 /// Node annotation: hash of the script, the environment variables and, for a gateway, the network's range of the last successful
 /// setup.
 pub const SETUP_HASH_ANNOTATION: &str = "natgw.perimeter.dev/setup-hash";
@@ -36,9 +39,10 @@ pub const RETRY_AFTER_ANNOTATION: &str = "natgw.perimeter.dev/retry-after";
 pub const FORGET_ANNOTATION: &str = "natgw.perimeter.dev/forget";
 
 /// All of natgw's annotations on Nodes that have a fixed name.
-pub const NODE_ANNOTATIONS: [&str; 7] = [
+pub const NODE_ANNOTATIONS: [&str; 8] = [
     CLIENT_ANNOTATION,
     BOOT_ID_ANNOTATION,
+    PRIVATE_IP_ANNOTATION,
     SETUP_HASH_ANNOTATION,
     PENDING_ANNOTATION,
     FAILURES_ANNOTATION,
@@ -52,8 +56,8 @@ pub const TYPE_LABEL: &str = "natgw.perimeter.dev/type";
 pub const NODE_LABEL: &str = "natgw.perimeter.dev/node";
 /// Job label: the IP that the Job is for.
 pub const IP_LABEL: &str = "natgw.perimeter.dev/ip";
-/// Job label: a hash of the Node's UID and boot ID, of the script, its environment and the network's range; a Job of another generation
-/// says nothing about this kernel, or has run another setup.
+/// Job label: a hash of the Node's UID and boot ID, of the script, its environment and the network's range, and in a setup of the Node's
+/// private address; a Job of another generation says nothing about this kernel, or has run another setup.
 pub const GENERATION_LABEL: &str = "natgw.perimeter.dev/generation";
 /// Job annotation: the Node's name in full.
 pub const NODE_NAME_ANNOTATION: &str = "natgw.perimeter.dev/node-name";

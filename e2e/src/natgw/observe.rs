@@ -23,7 +23,7 @@ pub(super) const FLOATING_IP_IDS: u64 = 500;
 const OWN: &str = "natgw.perimeter.dev/";
 
 /// natgw's annotations on a Node (a name without `natgw.perimeter.dev/`: its value) but the boot ID, which no two runs share, and
-/// the hash of the script, which all setups of a run share.
+/// the hash of the script and the private address of the setup, which all setups of a run share.
 pub fn persistent_annotations(node: &Node) -> BTreeMap<String, String> {
     let mut marks = marks(node);
     names::BOOT_ID_ANNOTATION.strip_prefix(OWN).and_then(|boot_id| marks.remove(boot_id));
@@ -32,7 +32,8 @@ pub fn persistent_annotations(node: &Node) -> BTreeMap<String, String> {
 
 fn marks(node: &Node) -> BTreeMap<String, String> {
     let own = |(key, value): (&String, &String)| Some((key.strip_prefix(OWN)?.to_owned(), value.clone()));
-    let annotations = node.annotations().iter().filter(|(key, _)| *key != names::SETUP_HASH_ANNOTATION);
+    let of_setup = [names::SETUP_HASH_ANNOTATION, names::PRIVATE_IP_ANNOTATION];
+    let annotations = node.annotations().iter().filter(|(key, _)| !of_setup.contains(&key.as_str()));
     annotations.filter_map(own).collect()
 }
 

@@ -45,10 +45,11 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
             ),
             (names::RETRY_AFTER_ANNOTATION, Value::Null),
         ]),
-        Action::RecordSetup { task, boot_id, hash, .. } => {
+        Action::RecordSetup { task, boot_id, private_ip, hash, .. } => {
             let mut entries = settled.to_vec();
             entries.push((part(task.kind.role()), json!(task.ip)));
             entries.push((names::BOOT_ID_ANNOTATION, json!(boot_id)));
+            entries.push((names::PRIVATE_IP_ANNOTATION, json!(private_ip)));
             entries.push((names::SETUP_HASH_ANNOTATION, json!(hash)));
             annotations(entries)
         }
@@ -56,6 +57,7 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
             let mut entries = settled.to_vec();
             entries.push((part(task.kind.role()), Value::Null));
             entries.push((names::BOOT_ID_ANNOTATION, Value::Null));
+            entries.push((names::PRIVATE_IP_ANNOTATION, Value::Null));
             entries.push((names::SETUP_HASH_ANNOTATION, Value::Null));
             annotations(entries)
         }
@@ -70,6 +72,7 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
                     &config.setup_annotation,
                     names::CLIENT_ANNOTATION,
                     names::BOOT_ID_ANNOTATION,
+                    names::PRIVATE_IP_ANNOTATION,
                     names::SETUP_HASH_ANNOTATION,
                     names::FORGET_ANNOTATION,
                 ]

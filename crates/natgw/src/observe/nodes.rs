@@ -68,6 +68,8 @@ pub fn read(config: &Config, node: &k8s::Node, server_of: impl FnOnce(&str, &str
         setup: annotation(&config.setup_annotation),
         client: annotation(names::CLIENT_ANNOTATION),
         setup_boot_id: annotation(names::BOOT_ID_ANNOTATION),
+        // An address that a person has mangled is not compared.
+        setup_private_ip: annotation(names::PRIVATE_IP_ANNOTATION).and_then(|text| text.parse().ok()),
         setup_hash: annotation(names::SETUP_HASH_ANNOTATION),
         pending: annotation(names::PENDING_ANNOTATION),
         // A number or time that a person has mangled only makes the next try come sooner.

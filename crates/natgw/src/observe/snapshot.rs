@@ -80,6 +80,8 @@ pub struct Node {
     pub client: Option<String>,
     /// Boot ID of the last successful setup.
     pub setup_boot_id: Option<String>,
+    /// Address in the private network at the last successful setup.
+    pub setup_private_ip: Option<Ipv4Addr>,
     /// Hash of the script and the environment of the last successful setup.
     pub setup_hash: Option<String>,
     /// Value of the pending annotation.

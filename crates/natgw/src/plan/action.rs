@@ -149,6 +149,8 @@ pub enum Action {
         task: Task,
         /// The Node's boot ID at the time of the Job.
         boot_id: String,
+        /// The Node's private address at the time of the Job.
+        private_ip: Option<Ipv4Addr>,
         /// Hash of the Job's script, environment and range.
         hash: String,
     },

@@ -18,18 +18,19 @@ use super::{Output, floating_ip, regarding, verification};
 use crate::config::{Config, Mode};
 use crate::names::short_hash;
 use crate::observe::snapshot::{Job, Node, Outcome, Ready, Server, Snapshot};
-use crate::task::{Part, Role, Task};
+use crate::task::{Kind, Part, Role, Task};
 
 /// Backoff after failed Jobs. A minute lets a user read the first Event; a repaired Node should not wait for hours.
 const BACKOFF: Backoff = Backoff { base: Duration::from_secs(60), max: Duration::from_secs(30 * 60) };
 /// The same in a cleanup, which ends after minutes: time to read the log, and for several attempts.
 const CLEANUP_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 
-/// Hash of the Node's UID and boot ID, and of the setup of its role. The result of a Job of another generation does not apply to
-/// the running kernel, or is that of another setup. `range` is the network's.
+/// Hash of the Node's UID and boot ID, of the setup of its role, and of the private address that a setup is for. The result of a Job of
+/// another generation does not apply to the running kernel, or is that of another setup. `range` is the network's.
 #[must_use]
-pub fn generation(config: &Config, range: Ipv4Net, node: &Node, role: Role) -> String {
-    short_hash([node.uid.as_str(), &node.boot_id, &setup_hash(config, range, role)])
+pub fn generation(config: &Config, range: Ipv4Net, node: &Node, kind: Kind) -> String {
+    let address = node.private_ip().filter(|_| kind.is_setup()).map(|ip| ip.to_string()).unwrap_or_default();
+    short_hash([node.uid.as_str(), &node.boot_id, &setup_hash(config, range, kind.role()), &address])
 }
 
 /// Hash of the setup of a role: its script, environment and range. A range can be extended, and gateways then translate for more
@@ -55,7 +56,7 @@ fn job_name(generation: &str, task: Task, attempt: u32) -> String {
     format!("natgw-{}-{}", task.kind, short_hash([generation, task.kind.word(), &ip, &attempt]))
 }
 
-/// Whether the Node, by its annotations and Jobs, is set up as a gateway for `ip` since its last boot.
+/// Whether the Node, by its annotations and Jobs, is set up as a gateway for `ip` since its last boot, and with its private address.
 #[must_use]
 pub fn is_settled_gateway(node: &Node, jobs: &[Job], ip: std::net::Ipv4Addr) -> bool {
     let gateway = Some(Part { role: Role::Gateway, ip });
@@ -66,7 +67,14 @@ pub fn is_settled_gateway(node: &Node, jobs: &[Job], ip: std::net::Ipv4Addr) -> 
 fn is_settled(node: &Node, records: &Records, desired: Option<Part>) -> bool {
     [records.gateway, records.client].iter().all(|part| part.is_none() || *part == desired)
         && records.pending.is_none()
-        && (desired.is_none() || node.setup_boot_id.as_deref() == Some(&node.boot_id))
+        && (desired.is_none()
+            || node.setup_boot_id.as_deref() == Some(&node.boot_id) && !has_other_address(node))
+}
+
+/// Whether the Node's private address is another than at its last setup. Without an address, as of a server that is unknown for a moment,
+/// it is not.
+fn has_other_address(node: &Node) -> bool {
+    node.setup_private_ip.zip(node.private_ip()).is_some_and(|(then, now)| then != now)
 }
 
 /// The part that the Node is set up for, if that was done with another script, environment or range than the present one, or the
@@ -203,8 +211,9 @@ fn next(
         Some(pending) if pending.kind.is_teardown() => Reason::LabelRestored,
         _ if !records.recorded(part) && part.role == Role::Client => Reason::ClientSetupMissing,
         _ if !records.recorded(part) => Reason::SetupMissing,
-        _ if node.setup_boot_id.as_deref() == Some(&node.boot_id) => changed(config, snapshot, node, part),
-        _ => Reason::NodeRebooted,
+        _ if node.setup_boot_id.as_deref() != Some(&node.boot_id) => Reason::NodeRebooted,
+        _ if has_other_address(node) => Reason::PrivateIPChanged,
+        _ => changed(config, snapshot, node, part),
     };
     Some((part.setup(), because))
 }
@@ -269,7 +278,7 @@ impl Run<'_> {
     /// the Job, and records its result.
     fn plan(self, jobs: &[Job], out: &mut Output) {
         let range = self.snapshot.network.ip_range;
-        let generation = generation(self.config, range, self.node, self.task.kind.role());
+        let generation = generation(self.config, range, self.node, self.task.kind);
         let is_desired = |job: &&Job| job.task == Some(self.task) && job.generation == generation;
         let others: Vec<&Job> = jobs.iter().filter(|job| !is_desired(job)).collect();
         if !others.is_empty() {
@@ -340,7 +349,8 @@ impl Run<'_> {
         let (node, task) = (self.node_ref(), self.task);
         let action = if task.kind.is_setup() {
             let hash = setup_hash(self.config, self.snapshot.network.ip_range, task.kind.role());
-            Action::RecordSetup { node, task, boot_id: self.node.boot_id.clone(), hash }
+            let (boot_id, private_ip) = (self.node.boot_id.clone(), self.node.private_ip());
+            Action::RecordSetup { node, task, boot_id, private_ip, hash }
         } else {
             Action::RecordTeardown { node, task }
         };

@@ -64,6 +64,8 @@ pub enum Reason {
     LabelChanged(Task),
     /// The Node has been rebooted since it was set up: addresses and rules are gone.
     NodeRebooted,
+    /// The Node's private address has changed since it was set up.
+    PrivateIPChanged,
     /// The script, its environment or the network's range has changed since the Node was set up.
     SetupChanged,
     /// A verification has found that the Node differs from its setup. A step, and a problem until the setup has begun.
@@ -201,6 +203,7 @@ impl plan::Reason for Reason {
             Reason::SetupMissing => "SetupMissing",
             Reason::LabelChanged(_) => "LabelChanged",
             Reason::NodeRebooted => "NodeRebooted",
+            Reason::PrivateIPChanged => "PrivateIPChanged",
             Reason::SetupChanged => "SetupChanged",
             Reason::SetupDiffers => "SetupDiffers",
             Reason::VerificationDue => "VerificationDue",

@@ -20,7 +20,7 @@ use crate::task::{Kind, Role, Task};
 fn of<'a>(config: &Config, snapshot: &'a Snapshot, node: &Node) -> Option<&'a Job> {
     let mut jobs = snapshot.jobs_of(&node.name).iter();
     let job = jobs.find(|job| job.task.is_some_and(|task| task.kind == Kind::Verify))?;
-    let present = generation(config, snapshot.network.ip_range, node, Role::Gateway);
+    let present = generation(config, snapshot.network.ip_range, node, Kind::Verify);
     (job.generation == present).then_some(job)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn plan(
     let Some(ended) = ended.collect::<Option<Vec<Timestamp>>>() else { return };
     let Some(last) = ended.into_iter().max() else {
         let task = Task { kind: Kind::Verify, ip };
-        let generation = generation(config, snapshot.network.ip_range, node, Role::Gateway);
+        let generation = generation(config, snapshot.network.ip_range, node, Kind::Verify);
         let job = jobs::job(snapshot, node, task, generation, 1);
         return out.step(Action::CreateJob { node: NodeRef::from(node), job }, Reason::VerificationDue);
     };

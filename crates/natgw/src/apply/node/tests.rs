@@ -4,9 +4,10 @@ use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::{NodeRef, check, nodes};
+use super::{Action, NodeRef, check, content, names, nodes};
 use crate::config::Config;
 use crate::observe::snapshot::{self, Server};
+use crate::task::{Kind, Task};
 
 /// An API server that has this one Node, or none.
 fn client(node: Option<Value>) -> kube::Client {
@@ -68,4 +69,26 @@ async fn defect_30_a_write_that_changes_nothing_for_the_decision_does_not_stop_t
     // After a write of this plan, the Node is no longer as in the Snapshot, and its version is that of this write.
     let own = client(Some(node("uid-1", "9", true)));
     assert!(check(&own, &config(), &decided, Some(&seen()), "9").await.is_ok());
+}
+
+#[test]
+fn the_private_address_of_a_setup_is_recorded_and_removed_with_it() {
+    let node = NodeRef { name: "node-1".into(), uid: "uid-1".into(), resource_version: "7".into() };
+    let task = |kind| Task { kind, ip: [198, 51, 100, 1].into() };
+    let recorded = |action: &Action| {
+        let content = content(&config(), action).unwrap();
+        content["annotations"].get(names::PRIVATE_IP_ANNOTATION).cloned()
+    };
+    let setup = Action::RecordSetup {
+        node: node.clone(),
+        task: task(Kind::Setup),
+        boot_id: "boot".into(),
+        private_ip: Some([10, 0, 0, 2].into()),
+        hash: "hash".into(),
+    };
+    assert_eq!(recorded(&setup), Some(json!("10.0.0.2")));
+    let teardown = Action::RecordTeardown { node: node.clone(), task: task(Kind::Teardown) };
+    for action in [teardown, Action::Forget { node }] {
+        assert_eq!(recorded(&action), Some(Value::Null), "null removes it: {action}");
+    }
 }

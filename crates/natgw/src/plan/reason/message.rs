@@ -82,6 +82,9 @@ impl fmt::Display for Reason {
                  another candidate has the traffic"
             ),
             Reason::NodeRebooted => write!(f, "the Node was rebooted since its last setup"),
+            Reason::PrivateIPChanged => {
+                write!(f, "the Node's private address has changed since its last setup")
+            }
             Reason::SetupInterrupted(task) => {
                 write!(f, "{task} was started and may have left state on the Node, and is not desired now")
             }

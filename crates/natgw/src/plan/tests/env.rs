@@ -92,6 +92,7 @@ impl TestEnv {
             setup: None,
             client: None,
             setup_boot_id: None,
+            setup_private_ip: None,
             setup_hash: None,
             pending: None,
             failures: 0,
@@ -308,7 +309,8 @@ impl TestEnv {
                 node.failures = *failures;
                 node.retry_after = None;
             }
-            Action::RecordSetup { task, boot_id, hash, .. } => {
+            Action::RecordSetup { task, boot_id, private_ip, hash, .. } => {
+                node.setup_private_ip = *private_ip;
                 node.setup_hash = Some(hash.clone());
                 settle(node);
                 set(node, task, Some(task.ip.to_string()));
@@ -317,7 +319,7 @@ impl TestEnv {
             Action::RecordTeardown { task, .. } => {
                 settle(node);
                 set(node, task, None);
-                (node.setup_boot_id, node.setup_hash) = (None, None);
+                (node.setup_boot_id, node.setup_private_ip, node.setup_hash) = (None, None, None);
             }
             Action::RecordFailure { failures, retry_after, .. } => {
                 node.failures = *failures;
@@ -327,7 +329,7 @@ impl TestEnv {
                 settle(node);
                 node.setup = None;
                 node.client = None;
-                (node.setup_boot_id, node.setup_hash) = (None, None);
+                (node.setup_boot_id, node.setup_private_ip, node.setup_hash) = (None, None, None);
                 node.forget = false;
             }
             other => panic!("{other} writes to no Node"),

@@ -1,5 +1,7 @@
 //! Tests of natgw's own defects, most of them from 27 on, as far as they concern the plan; see docs/natgw/defects.md.
 
+use std::net::Ipv4Addr;
+
 use common::plan::Reason as _;
 use jiff::SignedDuration;
 
@@ -356,5 +358,55 @@ fn defect_38_a_node_whose_teardown_cannot_run_does_not_keep_the_gateway() {
         let env = cleanup_of_a_client(change);
         assert_eq!(env.snapshot.network.default_route, None, "{:#?}", env.log);
         assert_eq!(env.get("node-1").pending.as_deref(), Some("teardown:198.51.100.1"));
+    }
+}
+
+/// The server of node-n is detached from the network, and attached again with another address.
+fn attach_elsewhere(env: &mut TestEnv, n: u8, address: Ipv4Addr) {
+    let servers = &mut env.snapshot.network.servers;
+    let server = servers.remove(&private(n + 1)).unwrap();
+    servers.insert(address, server);
+    env.edit(&format!("node-{n}"), |node| {
+        node.server = Server::Cloud { id: n.into(), private_ip: Some(address) };
+    });
+}
+
+#[test]
+fn defect_41_a_node_with_another_private_address_is_set_up_again_before_it_is_a_candidate() {
+    // With the Job of the first setup, and an hour later.
+    for jobs_are_left in [true, false] {
+        let mut env = TestEnv::new(config_with("clients: {enabled: true}"))
+            .node(1, Some(fip(1)))
+            .node(2, None)
+            .node(3, None);
+        env.settle();
+        env.log.clear();
+        if !jobs_are_left {
+            env.snapshot.jobs.clear();
+        }
+        attach_elsewhere(&mut env, 1, private(101));
+        attach_elsewhere(&mut env, 2, private(102));
+        let plan = env.plan();
+        assert_eq!(env.problems(), ["NoCandidate"], "{plan}");
+        let marked = plan.steps.iter().filter(|step| matches!(step.action, Action::RecordPending { .. }));
+        let marked: Vec<_> =
+            marked.map(|step| (step.action.node().name.as_str(), step.because.code())).collect();
+        assert_eq!(marked, [("node-1", "PrivateIPChanged"), ("node-2", "PrivateIPChanged")], "{plan}");
+        env.settle();
+        let created = env.log.iter().filter(|step| step.starts_with("create Job"));
+        let nodes: Vec<&str> = created.filter_map(|step| step.rsplit(' ').next()).collect();
+        assert_eq!(nodes, ["node-1", "node-2"], "{:#?}", env.log);
+        assert_eq!((env.primary(), env.snapshot.network.default_route), (vec!["node-1"], Some(private(101))));
+        assert!(env.plan().is_empty(), "{}", env.plan());
+    }
+}
+
+#[test]
+fn defect_41_a_node_whose_server_is_unknown_or_detached_for_a_moment_is_not_set_up_again() {
+    let mut env = TestEnv::two_gateways();
+    let attached = env.get("node-2").server;
+    for server in [Server::Unknown, Server::Cloud { id: 2, private_ip: None }, attached] {
+        env.edit("node-2", |node| node.server = server);
+        assert_eq!(env.steps(), Vec::<String>::new(), "{server:?}");
     }
 }

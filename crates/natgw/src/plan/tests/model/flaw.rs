@@ -9,7 +9,6 @@ use crate::plan::floating_ip::{Claim, assigned, claim};
 use crate::plan::jobs::generation;
 use crate::plan::tests::env::{config, config_with};
 use crate::plan::{Action, Reason, plan};
-use crate::task::Role;
 use common::plan::{Plan, Step};
 
 /// A flaw of the plan or of its execution.
@@ -163,8 +162,10 @@ impl Flaw {
                 Flaw::BelievesTerminating => jobs.iter_mut().for_each(|job| job.terminating = false),
                 Flaw::IgnoresGenerations => {
                     let node = &snapshot.nodes[usize::from(index(node))];
-                    let now = generation(&config(), snapshot.network.ip_range, node, Role::Gateway);
-                    jobs.iter_mut().for_each(|job| job.generation.clone_from(&now));
+                    for job in jobs {
+                        let kind = job.task.unwrap().kind;
+                        job.generation = generation(&config(), snapshot.network.ip_range, node, kind);
+                    }
                 }
                 Flaw::SkipsRunning | Flaw::Optimistic => {
                     let bad = |outcome: &Outcome| match outcome {

@@ -14,7 +14,7 @@ use crate::observe::snapshot::{self, Attached, Network, Outcome, Server, Snapsho
 use crate::plan::floating_ip::CONFIRMATIONS;
 use crate::plan::jobs::generation;
 use crate::plan::tests::env::config;
-use crate::task::Role;
+use crate::task::Kind;
 
 impl Cluster {
     /// The Snapshot that natgw would observe now. It always has the cloud's floating IPs; only a flaw can ignore them.
@@ -90,15 +90,19 @@ pub fn index(name: &str) -> u8 {
     name.rsplit_once('-').unwrap().1.parse().unwrap()
 }
 
-/// The generation of each Node in its current boot. It is kept, because its hash costs more than the rest of a view.
-static GENERATIONS: LazyLock<[String; MOST]> = LazyLock::new(|| {
-    let view = |index| view(index, &Node::NEW, Server::Unknown);
-    [0, 1, 2].map(|index| generation(&config(), range(), &view(index), Role::Gateway))
+/// The generations of each Node's teardowns and setups in its current boot. They are kept, because their hashes cost more than the rest of
+/// a view. A setup is created while the Node is attached.
+static GENERATIONS: LazyLock<[[String; 2]; MOST]> = LazyLock::new(|| {
+    let attached = |index: u8| Server::Cloud { id: index.into(), private_ip: Hop::Node(index).address() };
+    let view = |index| view(index, &Node::NEW, attached(index));
+    let of = |index, kind| generation(&config(), range(), &view(index), kind);
+    [0, 1, 2].map(|index| [Kind::Teardown, Kind::Setup].map(|kind| of(index, kind)))
 });
 
 /// The boot that a generation refers to.
 pub fn boot_of(index: u8, generation: &str) -> Boot {
-    if GENERATIONS[usize::from(index)] == generation { Boot::This } else { Boot::Earlier }
+    let mut of_this_boot = GENERATIONS[usize::from(index)].iter();
+    if of_this_boot.any(|this| this == generation) { Boot::This } else { Boot::Earlier }
 }
 
 fn boot_id(boot: Boot) -> String {
@@ -120,6 +124,7 @@ fn view(index: u8, node: &Node, server: Server) -> snapshot::Node {
         setup: node.setup.map(|ip| ip.address().to_string()),
         client: None,
         setup_boot_id: node.setup_boot.map(boot_id),
+        setup_private_ip: None,
         setup_hash: None,
         pending: node.pending.map(|work| work.task().to_string()),
         failures: node.failures.into(),
@@ -141,7 +146,7 @@ fn job_view(index: u8, job: &Job) -> snapshot::Job {
         name,
         task: Some(job.work.task()),
         generation: match job.boot {
-            Boot::This => GENERATIONS[usize::from(index)].clone(),
+            Boot::This => GENERATIONS[usize::from(index)][usize::from(job.work.setup)].clone(),
             Boot::Earlier => "earlier".into(),
         },
         attempt: job.attempt.into(),
