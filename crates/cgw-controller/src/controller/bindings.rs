@@ -261,7 +261,11 @@ impl Bindings {
         tenants.unzip()
     }
 
-    async fn has_namespace(&self, name: &str) -> Result<bool, Error> {
+    /// Whether the namespace exists and is not being deleted, from the API server.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn has_namespace(&self, name: &str) -> Result<bool, Error> {
         let api = Api::<Namespace>::all(self.services.client());
         let read = api.get_metadata_opt(name).await;
         let namespace =

@@ -17,7 +17,8 @@ pub const ROUTES: [&str; 7] = [
 ];
 
 /// The problems, as labels.
-const PROBLEMS: [&str; 5] = ["ServiceMissing", "OtherVip", "PortConflict", "NoMaster", "InvalidEntry"];
+const PROBLEMS: [&str; 6] =
+    ["ServiceMissing", "NamespaceMissing", "OtherVip", "PortConflict", "NoMaster", "InvalidEntry"];
 
 /// From a flip of a few Services, in milliseconds, to one of thousands while the API server is slow.
 const NOTIFY_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];

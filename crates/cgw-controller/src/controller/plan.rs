@@ -119,7 +119,7 @@ pub struct Snapshot {
     pub binds: Arc<BTreeMap<Vip, Bind>>,
     /// Whether an entry of the store `hosts` has the VIP.
     pub is_served: bool,
-    /// Whether the namespace of the request exists and is not being deleted.
+    /// Whether the namespace of the request, or of the record, exists and is not being deleted.
     pub has_namespace: bool,
     /// The Services of the request or of the record, and those that carry the VIP; for repairs also those whose status shows it. One that
     /// is being deleted is absent.

@@ -147,7 +147,13 @@ impl Resync {
     }
 
     async fn reconcile_vip(&self, vip: Vip, memo: &mut Memo) -> Result<Next, Error> {
-        let snapshot = self.bindings.observe_cached(vip).snapshot;
+        let mut snapshot = self.bindings.observe_cached(vip).snapshot;
+        // The namespace of a Service exists, and costs no request.
+        let is_carried = snapshot.carriers().next().is_some();
+        let owner = snapshot.record().filter(|_| !is_carried).map(|record| record.owner.clone());
+        if let Some(Owner::Namespace { namespace }) = owner {
+            snapshot.has_namespace = self.bindings.has_namespace(&namespace).await?;
+        }
         let repair = repair::repair(&snapshot);
         self.report(memo, &repair.problems);
         // A Service that cannot be written must not delay the repair of another one.

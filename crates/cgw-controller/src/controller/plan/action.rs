@@ -198,6 +198,8 @@ pub enum Cause {
     Repaired,
     /// The Service of a binding does not exist.
     ServiceMissing(Vip, ServiceName),
+    /// The namespace of a binding does not exist, or is being deleted.
+    NamespaceMissing(Vip, String),
     /// The Service of a binding carries another VIP.
     OtherVip(Vip, Vip),
     /// Two Services of one VIP have the same port.
@@ -217,6 +219,11 @@ impl fmt::Display for Cause {
                 f,
                 "VIP {vip} is bound to Service {service}, which does not exist; create the Service, or DELETE /vip/{vip}/{}/{}",
                 service.namespace, service.name
+            ),
+            Cause::NamespaceMissing(vip, namespace) => write!(
+                f,
+                "VIP {vip} is bound to namespace {namespace}, which does not exist or is being deleted; DELETE /vip/{vip}/{namespace}, \
+                 or Services of the next namespace of this name may have the VIP"
             ),
             Cause::OtherVip(vip, other) => write!(
                 f,
@@ -242,6 +249,7 @@ impl plan::Reason for Cause {
             Cause::Polled => "MasterPolled",
             Cause::Repaired => "Repaired",
             Cause::ServiceMissing(..) => "ServiceMissing",
+            Cause::NamespaceMissing(..) => "NamespaceMissing",
             Cause::OtherVip(..) => "OtherVip",
             Cause::PortConflict(..) => "PortConflict",
             Cause::NoMaster(..) => "NoMaster",

@@ -45,7 +45,11 @@ pub fn repair(snapshot: &Snapshot) -> Repair {
         }
         (Owner::Namespace { .. }, true) => repair.delayed.extend(unbind::resume(vip, record)),
         (Owner::Service { .. }, false) => exclusive(record, snapshot, &mut repair),
-        (Owner::Namespace { .. }, false) => {}
+        (Owner::Namespace { .. }, false) if snapshot.has_namespace => {}
+        (Owner::Namespace { namespace }, false) => repair.problems.push(Problem {
+            regarding: action::regarding(&record.owner),
+            because: Cause::NamespaceMissing(vip, namespace.clone()),
+        }),
     }
     if !record.unbinding {
         repair.refresh = snapshot.carriers().filter_map(|tenant| refresh(snapshot, tenant)).collect();

@@ -106,6 +106,8 @@ fn an_older_gateway_is_replaced_and_a_newer_one_stays() {
 fn problems_are_reported_and_not_repaired() {
     let missing = only(with(free(), service("x", "gone"), &[]), &[]);
     assert_eq!(problems(&repair(&missing)), ["ServiceMissing"]);
+    let deleted = Snapshot { has_namespace: false, ..only(with(free(), namespace("x"), &[]), &[]) };
+    assert_eq!((problems(&repair(&deleted)), delayed(&repair(&deleted))), (vec!["NamespaceMissing"], vec![]));
     let mut other = with(free(), service("x", "a"), &[]);
     Arc::make_mut(&mut other.binds).insert(vip(OTHER), record(namespace("x"), 2));
     put(&mut other, carrying(tenant("x", "a", 80), OTHER, 2, None));
