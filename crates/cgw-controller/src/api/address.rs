@@ -61,10 +61,12 @@ impl Vip {
         self.0
     }
 
-    /// As a part of an annotation's key, which must not contain ':'.
+    /// As the end of an annotation's key, which must not contain ':', and must end in a letter or digit.
     #[must_use]
     pub fn key(self) -> String {
-        key_of_ip(self.0)
+        let key = key_of_ip(self.0);
+        // `2001:db8::` is `2001:db8::0`, too.
+        if key.ends_with('_') { key + "0" } else { key }
     }
 
     /// The inverse of [`Vip::key`].
@@ -72,7 +74,9 @@ impl Vip {
     /// # Errors
     /// The text is no such key.
     pub fn of_key(key: &str) -> Result<Vip, ParseError> {
-        ip_of_key(key).and_then(Vip::new)
+        let vip = parsed_key(key).and_then(Vip::new)?;
+        // One entry has one key.
+        if vip.key() == key { Ok(vip) } else { Err(key_error(key)) }
     }
 }
 
@@ -87,10 +91,17 @@ pub fn key_of_ip(address: IpAddr) -> String {
 /// # Errors
 /// The text is no such key.
 pub fn ip_of_key(key: &str) -> Result<IpAddr, ParseError> {
-    let error = || ParseError::new(key, "IP address with '_' instead of ':'");
-    let address: IpAddr = key.replace('_', ":").parse().map_err(|_| error())?;
+    let address = parsed_key(key)?;
     // One entry has one key.
-    if key_of_ip(address) == key { Ok(address) } else { Err(error()) }
+    if key_of_ip(address) == key { Ok(address) } else { Err(key_error(key)) }
+}
+
+fn parsed_key(key: &str) -> Result<IpAddr, ParseError> {
+    key.replace('_', ":").parse().map_err(|_| key_error(key))
+}
+
+fn key_error(key: &str) -> ParseError {
+    ParseError::new(key, "IP address with '_' instead of ':'")
 }
 
 impl fmt::Display for Vip {
@@ -322,6 +333,12 @@ mod tests {
             let vip: Vip = text.parse().unwrap();
             assert_eq!((vip.to_string().as_str(), Vip::of_key(&vip.key())), (text, Ok(vip)));
         }
+        for (text, key) in
+            [("fd00::2", "fd00__2"), ("2001:db8::", "2001_db8__0"), ("1:2:3:4:5:6::", "1_2_3_4_5_6__0")]
+        {
+            let vip: Vip = text.parse().unwrap();
+            assert_eq!((vip.key().as_str(), Vip::of_key(key)), (key, Ok(vip)));
+        }
         assert_eq!("3a:a8:33:5f:e8:d9".parse::<TunMac>().unwrap().to_string(), "3a:a8:33:5f:e8:d9");
         assert_eq!("0xaabb".parse::<TunId>().unwrap().to_string(), "0x0000aabb");
         assert_eq!("1795171660739".parse::<Epoch>().unwrap(), Epoch(1_795_171_660_739));
@@ -352,7 +369,7 @@ mod tests {
         ] {
             assert!(text.parse::<Vip>().is_err(), "{text}");
         }
-        for key in ["2001:db8::1", "2001_db8_0__1", "10_0_0_1", ""] {
+        for key in ["2001:db8::1", "2001_db8_0__1", "2001_db8__", "10_0_0_1", ""] {
             assert!(Vip::of_key(key).is_err(), "{key}");
         }
         for text in [
