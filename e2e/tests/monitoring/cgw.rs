@@ -12,6 +12,7 @@ const MASTER_1: &str =
 const MASTER_2: &str =
     "{job=\"cgw-keeper\",node=\"g2\",cgw_controller_perimeter_dev_virtual_router=\"51\"}cgw_keeper_master";
 const FAILURES: &str = "{job=\"cgw-keeper\",node=\"g1\"}cgw_keeper_notification_failures_total";
+const OUTDATED: &str = "{job=\"cgw-keeper\",node=\"g1\",cgw_controller_perimeter_dev_virtual_router=\"51\"}cgw_keeper_configuration_outdated";
 const STRIPPED: &str = "{job=\"cgw-keeper\",node=\"g1\"}cgw_keeper_stripped_vips_total";
 const TRANSITIONS: &str = "{job=\"cgw-keeper\",node=\"g1\",cgw_controller_perimeter_dev_virtual_router=\"51\"}cgw_keeper_transitions_total{state=\"MASTER\"}";
 const AGENT: &str = "{job=\"cgw-agent\",node=\"n1\"}up";
@@ -19,7 +20,7 @@ const APPLY: &str = "{job=\"cgw-agent\",node=\"n1\"}cgw_agent_apply_errors_total
 const REPAIRS: &str = "{job=\"cgw-agent\",node=\"n1\"}cgw_agent_repairs_total{object=\"route\"}";
 const CONFLICT: &str = "{job=\"cgw-agent\",node=\"n1\"}cgw_agent_problems{reason=\"PodConflict\"}";
 
-const HEALTHY: [Series; 14] = [
+const HEALTHY: [Series; 15] = [
     (CONTROLLER, "1x300"),
     (NO_MASTER, "0x300"),
     (MISSING, "0x300"),
@@ -27,6 +28,7 @@ const HEALTHY: [Series; 14] = [
     (MASTER_1, "1x300"),
     (MASTER_2, "0x300"),
     (FAILURES, "0x300"),
+    (OUTDATED, "0x300"),
     (STRIPPED, "0x300"),
     (TRANSITIONS, "1x300"),
     (AGENT, "1x300"),
@@ -57,6 +59,16 @@ fn cases() -> Vec<Case> {
             vec![("6m", vec![]), ("20m", vec![])],
         ),
         ("a keeper is gone", vec![(KEEPER_1, "0x300")], vec![("1m", vec![]), ("3m", vec!["CgwKeeperDown"])]),
+        (
+            "a changed configuration is refused",
+            vec![(OUTDATED, "0x9 1x290")],
+            vec![("9m", vec![]), ("12m", vec!["CgwConfigurationNotUsed"])],
+        ),
+        (
+            "a changed configuration is refused for a minute",
+            vec![(OUTDATED, "0x9 1x1 0x290")],
+            vec![("7m", vec![]), ("12m", vec![])],
+        ),
         (
             "keepalived was killed",
             vec![(STRIPPED, "0x9 3x290")],

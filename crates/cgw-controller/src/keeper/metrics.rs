@@ -18,6 +18,7 @@ pub struct KeeperMetrics {
     master: IntGauge,
     vips: IntGauge,
     registered: IntGauge,
+    configuration_outdated: IntGauge,
     transitions: IntCounterVec,
     notification_seconds: Histogram,
     notification_failures: IntCounter,
@@ -54,6 +55,10 @@ impl KeeperMetrics {
                 "cgw_keeper_registered",
                 "1 while the store hosts has the entry of this keeper",
             )?,
+            configuration_outdated: gauge(
+                "cgw_keeper_configuration_outdated",
+                "1 while the changed configuration is not used",
+            )?,
             transitions: counters(
                 "cgw_keeper_transitions_total",
                 "State changes of the VRRP instance",
@@ -86,6 +91,11 @@ impl KeeperMetrics {
     /// Whether the entry is in the store.
     pub fn registered(&self, registered: bool) {
         self.registered.set(i64::from(registered));
+    }
+
+    /// Whether the changed configuration is used.
+    pub fn configured(&self, is_used: bool) {
+        self.configuration_outdated.set(i64::from(!is_used));
     }
 
     /// The controller has confirmed a state, so long after its change.

@@ -99,6 +99,11 @@ impl Reporter {
         }
     }
 
+    /// Whether the changed configuration is used.
+    pub fn configured(&self, is_used: bool) {
+        self.metrics.configured(is_used);
+    }
+
     /// Whether the entry of the store hosts is there.
     pub fn registered(&self, registered: bool) {
         self.metrics.registered(registered);

@@ -167,7 +167,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
                 report(vrrp.clone(), reporter.clone()),
                 status::serve(source, status_port, status_ready),
                 registration.run(router.clone(), observed.clone(), registered_ready, reporter.clone()),
-                follow_configuration(&args.config, router_sender, &configuration_ready),
+                follow_configuration(&args.config, router_sender, &configuration_ready, &reporter),
             )
         };
         tokio::select! {
@@ -250,7 +250,12 @@ async fn report(mut vrrp: watch::Receiver<Vrrp>, reporter: Reporter) {
 }
 
 /// Applies a changed file, if the process can do so without a restart.
-async fn follow_configuration(path: &std::path::Path, router: watch::Sender<Arc<Router>>, readiness: &Check) {
+async fn follow_configuration(
+    path: &std::path::Path,
+    router: watch::Sender<Arc<Router>>,
+    readiness: &Check,
+    reporter: &Reporter,
+) {
     let mut reported = None;
     loop {
         sleep(CONFIGURATION).await;
@@ -263,6 +268,7 @@ async fn follow_configuration(path: &std::path::Path, router: watch::Sender<Arc<
             Ok(next) => {
                 if reported.take().is_some() {
                     readiness.ready();
+                    reporter.configured(true);
                 }
                 router.send_if_modified(|router| {
                     let changed = **router != next;
@@ -274,6 +280,7 @@ async fn follow_configuration(path: &std::path::Path, router: watch::Sender<Arc<
             Err(problem) => {
                 tracing::error!("the changed configuration is not used: {problem}");
                 readiness.failing(&problem);
+                reporter.configured(false);
                 reported = Some(problem);
             }
         }

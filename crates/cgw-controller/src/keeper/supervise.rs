@@ -304,6 +304,7 @@ impl Supervisor {
     fn used(&mut self) {
         self.refused = None;
         self.configuration.ready();
+        self.reporter.configured(true);
     }
 
     fn is_retry_due(&self, now: Duration) -> bool {
@@ -313,6 +314,7 @@ impl Supervisor {
     fn not_used(&mut self, error: &anyhow::Error) {
         self.refused = Some(sys::monotonic());
         self.configuration.failing(format!("{error:#}"));
+        self.reporter.configured(false);
         tracing::error!("the changed configuration is not used: {error:#}");
     }
 

@@ -6,6 +6,7 @@ use common::events::Events;
 use common::netlink::isolated::isolated;
 use common::readiness::Readiness;
 use kube::client::Body;
+use prometheus::{Registry, TextEncoder};
 
 use super::super::config::File;
 use super::super::metrics::KeeperMetrics;
@@ -18,7 +19,11 @@ fn router(vip: &str) -> Arc<Router> {
 }
 
 /// A supervisor on the node of the calling thread's network namespace, with the first configuration.
-fn supervisor(run_dir: &Path, readiness: &Readiness) -> (watch::Sender<Arc<Router>>, Supervisor) {
+fn supervisor(
+    run_dir: &Path,
+    readiness: &Readiness,
+    registry: &Registry,
+) -> (watch::Sender<Arc<Router>>, Supervisor) {
     let api = tower::service_fn(|_: http::Request<Body>| async {
         Ok::<_, Infallible>(http::Response::new(Body::empty()))
     });
@@ -47,7 +52,7 @@ fn supervisor(run_dir: &Path, readiness: &Readiness) -> (watch::Sender<Arc<Route
             node: "g1".to_owned(),
             vrid: 51,
             events: Events::new(client, &metrics, "cgw-controller", "test".to_owned()),
-            metrics: KeeperMetrics::new(metrics.registry()).unwrap(),
+            metrics: KeeperMetrics::new(registry).unwrap(),
             status: Status::default(),
         },
         readiness: readiness.check("keepalived"),
@@ -56,9 +61,14 @@ fn supervisor(run_dir: &Path, readiness: &Readiness) -> (watch::Sender<Arc<Route
     (sender, supervisor)
 }
 
-/// Whether `/readyz` shows that the changed configuration is not used.
-fn is_shown(readiness: &Readiness) -> bool {
-    readiness.report().iter().any(|(name, state)| name == "configuration" && state.problem.is_some())
+/// Whether `/readyz` and the metric show that the changed configuration is not used.
+fn is_shown(readiness: &Readiness, registry: &Registry) -> bool {
+    let report = readiness.report();
+    let is_shown = report.iter().any(|(name, state)| name == "configuration" && state.problem.is_some());
+    let metrics = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    let gauge = format!("\ncgw_keeper_configuration_outdated {}\n", u8::from(is_shown));
+    assert!(metrics.contains(&gauge), "{metrics}");
+    is_shown
 }
 
 fn vips(vip: &str) -> Vec<VipRange> {
@@ -67,27 +77,27 @@ fn vips(vip: &str) -> Vec<VipRange> {
 
 async fn the_record_is_that_of_the_configuration_in_use() {
     let folder = tempfile::tempdir().unwrap();
-    let readiness = Readiness::default();
-    let (sender, mut supervisor) = supervisor(folder.path(), &readiness);
+    let (readiness, registry) = (Readiness::default(), Registry::new());
+    let (sender, mut supervisor) = supervisor(folder.path(), &readiness, &registry);
     supervisor.configure().await.unwrap();
     // Programs that refuse and accept each configuration, and end.
     supervisor.keepalived = "false".into();
     sender.send_replace(router("192.168.50.202"));
     let _ended = supervisor.start().await.unwrap();
-    assert_eq!((&supervisor.record.vips, is_shown(&readiness)), (&vips("192.168.50.201"), true));
+    assert_eq!((&supervisor.record.vips, is_shown(&readiness, &registry)), (&vips("192.168.50.201"), true));
     // Also if it was refused before, by a keepalived that ran.
     let _ended = supervisor.start().await.unwrap();
     assert_eq!(supervisor.run_dir.record().unwrap().unwrap().vips, vips("192.168.50.201"));
     supervisor.keepalived = "true".into();
     sender.send_replace(router("192.168.50.203"));
     let _ended = supervisor.start().await.unwrap();
-    assert_eq!((&supervisor.record.vips, is_shown(&readiness)), (&vips("192.168.50.203"), false));
+    assert_eq!((&supervisor.record.vips, is_shown(&readiness, &registry)), (&vips("192.168.50.203"), false));
 }
 
 async fn the_configuration_is_checked_again() {
     let folder = tempfile::tempdir().unwrap();
-    let readiness = Readiness::default();
-    let (sender, mut supervisor) = supervisor(folder.path(), &readiness);
+    let (readiness, registry) = (Readiness::default(), Registry::new());
+    let (sender, mut supervisor) = supervisor(folder.path(), &readiness, &registry);
     supervisor.configure().await.unwrap();
     let mut running = supervisor.start().await.unwrap();
     // A check that fails for a while.
@@ -95,11 +105,11 @@ async fn the_configuration_is_checked_again() {
     sender.send_replace(router("192.168.50.202"));
     supervisor.reload(&mut running).await;
     let now = sys::monotonic();
-    assert_eq!((&supervisor.accepted, is_shown(&readiness)), (&vips("192.168.50.201"), true));
+    assert_eq!((&supervisor.accepted, is_shown(&readiness, &registry)), (&vips("192.168.50.201"), true));
     assert!(!supervisor.is_retry_due(now) && supervisor.is_retry_due(now + RETRY));
     supervisor.keepalived = "true".into();
     supervisor.reload(&mut running).await;
-    assert_eq!((&supervisor.accepted, is_shown(&readiness)), (&vips("192.168.50.202"), false));
+    assert_eq!((&supervisor.accepted, is_shown(&readiness, &registry)), (&vips("192.168.50.202"), false));
     assert!(!supervisor.is_retry_due(now + 2 * RETRY));
 }
 
