@@ -1,5 +1,6 @@
 //! The entry of this keeper in the store `hosts`.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use common::readiness::Check;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -42,8 +43,8 @@ pub struct Registration {
     pub store: String,
     /// Unique for this start of the keeper.
     pub boot: String,
-    /// The key that was written last.
-    pub written: Option<String>,
+    /// The key that was written last, and those of writes without a response.
+    pub written: BTreeSet<String>,
 }
 
 impl Registration {
@@ -61,28 +62,28 @@ impl Registration {
         }
     }
 
-    /// Writes the entry if the store does not have it. An entry for an earlier address of this node is removed in the same write.
+    /// Writes the entry if the store does not have it. Entries for earlier addresses of this node are removed in the same write.
     async fn refresh(&mut self, entry: &Host) -> Result<(), String> {
         let (key, store) = (entry.key(), &self.store);
         let text = serde_json::to_string(entry).map_err(|error| error.to_string())?;
         let read = self.services.get_metadata(store).await;
         let read =
             read.map_err(|error| format!("reading the Service {store} failed: {}", error_chain(&error)))?;
-        if read.metadata.annotations.as_ref().and_then(|all| all.get(&key)) == Some(&text) {
-            self.written = Some(key);
+        let old: Vec<String> = self.written.iter().filter(|old| **old != key).cloned().collect();
+        let is_written = read.metadata.annotations.as_ref().and_then(|all| all.get(&key)) == Some(&text);
+        if is_written && old.is_empty() {
+            self.written.insert(key);
             return Ok(());
         }
-        let mut annotations = json!({ key.as_str(): text });
-        if let (Some(old), Some(fields)) =
-            (self.written.as_ref().filter(|old| **old != key), annotations.as_object_mut())
-        {
-            fields.insert(old.clone(), Value::Null);
-        }
+        let mut annotations: Map<String, Value> = old.into_iter().map(|old| (old, Value::Null)).collect();
+        annotations.insert(key.clone(), Value::String(text));
+        // The write may be executed without a response, also if the keeper ends meanwhile.
+        self.written.insert(key.clone());
         self.patch(&json!({ "metadata": { "annotations": annotations } }))
             .await
             .map_err(|error| format!("writing to the Service {store} failed: {}", error_chain(&error)))?;
         tracing::info!(store, key, "registered");
-        self.written = Some(key);
+        self.written.retain(|written| *written == key);
         Ok(())
     }
 
@@ -120,9 +121,17 @@ impl Registration {
 
     /// The end of the keeper.
     pub async fn remove(&self) {
-        let Some(key) = &self.written else { return };
-        match timeout(REMOVAL, self.remove_entry(key)).await {
-            Ok(Ok(())) => tracing::info!(store = self.store, key, "unregistered"),
+        if self.written.is_empty() {
+            return;
+        }
+        let removal = async {
+            for key in &self.written {
+                self.remove_entry(key).await?;
+            }
+            Ok::<_, String>(())
+        };
+        match timeout(REMOVAL, removal).await {
+            Ok(Ok(())) => tracing::info!(store = self.store, keys = ?self.written, "unregistered"),
             Ok(Err(error)) => tracing::warn!("the entry of this keeper stays: {error}"),
             Err(_) => tracing::warn!("the entry of this keeper stays: no response within {REMOVAL:?}"),
         }
@@ -161,5 +170,95 @@ impl Registration {
                 changed = observed.wait_for(|now| now.node_ip != ip) => if changed.is_err() { return },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+
+    use super::*;
+
+    type Annotations = Arc<Mutex<BTreeMap<String, String>>>;
+
+    fn host(ip: &str) -> Host {
+        let (ip, vips) = (ip.parse().unwrap(), vec!["192.168.50.201".parse().unwrap()]);
+        Host {
+            v: Host::VERSION,
+            ip,
+            port: 63051,
+            node: "g1".to_owned(),
+            vrid: 51,
+            vips,
+            boot: "b".to_owned(),
+        }
+    }
+
+    /// In a store that executes each write, and responds to it only if `responds`.
+    fn registration(annotations: &Annotations, responds: &Arc<AtomicBool>) -> Registration {
+        let (annotations, responds) = (Arc::clone(annotations), Arc::clone(responds));
+        let api = tower::service_fn(move |request: http::Request<Body>| {
+            let (annotations, responds) = (Arc::clone(&annotations), Arc::clone(&responds));
+            async move {
+                let is_write = request.method() == http::Method::PATCH;
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                if is_write {
+                    let patch: Value = serde_json::from_slice(&body).unwrap();
+                    for (key, value) in patch["metadata"]["annotations"].as_object().unwrap() {
+                        let mut all = annotations.lock().unwrap();
+                        match value.as_str() {
+                            Some(text) => all.insert(key.clone(), text.to_owned()),
+                            None => all.remove(key),
+                        };
+                    }
+                    if !responds.load(Ordering::Relaxed) {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                let all = annotations.lock().unwrap().clone();
+                let metadata = json!({ "name": "cgw-hosts", "resourceVersion": "1", "annotations": all });
+                let object = json!({
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata
+                });
+                Ok::<_, Infallible>(http::Response::new(Body::from(object.to_string().into_bytes())))
+            }
+        });
+        let services = Api::namespaced(kube::Client::new(api, "default"), "cgw");
+        let (store, boot) = ("cgw-hosts".to_owned(), "b".to_owned());
+        Registration { services, store, boot, written: BTreeSet::new() }
+    }
+
+    #[tokio::test]
+    async fn an_entry_is_removed_also_if_its_write_had_no_response() {
+        let (annotations, responds) = (Annotations::default(), Arc::new(AtomicBool::new(false)));
+        let mut registration = registration(&annotations, &responds);
+        let keys = || annotations.lock().unwrap().keys().cloned().collect::<Vec<_>>();
+        let (first, second) = (host("192.168.50.21"), host("192.168.50.22"));
+        // SIGTERM ends the keeper before the API server responds.
+        let executed = async {
+            while keys().is_empty() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            result = registration.refresh(&first) => panic!("{result:?}"),
+            () = executed => {}
+        }
+        assert_eq!(keys(), [first.key()]);
+        responds.store(true, Ordering::Relaxed);
+        registration.clone().remove().await;
+        assert_eq!(keys(), [""; 0]);
+        // The address of the node has changed instead.
+        annotations.lock().unwrap().insert(first.key(), serde_json::to_string(&first).unwrap());
+        registration.refresh(&second).await.unwrap();
+        assert_eq!(keys(), [second.key()]);
+        registration.remove().await;
+        assert_eq!(keys(), [""; 0]);
     }
 }

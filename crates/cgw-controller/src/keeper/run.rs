@@ -7,6 +7,7 @@
 //!   end     keepalived (SIGTERM: priority-0 advert) → addresses removed → record removed → entry of the store removed
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,7 +157,8 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("reading a random number")?;
     let services: Api<Service> = Api::namespaced(runtime.client.clone(), &runtime.namespace);
     let boot = boot.trim().to_owned();
-    let mut registration = Registration { services, store: args.hosts_service, boot, written: None };
+    let mut registration =
+        Registration { services, store: args.hosts_service, boot, written: BTreeSet::new() };
     let source = Source { vrid, vrrp: vrrp.clone(), observed: observed.clone() };
     {
         let background = async {
