@@ -17,6 +17,7 @@ use hyper_util::rt::TokioExecutor;
 use super::plan::{Master, master};
 use crate::api::Vip;
 use crate::api::http::KeeperStatus;
+use crate::api::stores::Host;
 
 /// The most bytes of a status: with 4,096 VIPs of IPv6 it has less.
 const STATUS_BYTES: usize = 256 * 1024;
@@ -44,6 +45,16 @@ impl NoStatus {
     fn wrong(why: String) -> NoStatus {
         NoStatus { is_silent: false, why }
     }
+}
+
+/// Whether two keepers of a VIP are MASTER (split brain).
+#[must_use]
+pub fn is_split(vips: impl IntoIterator<Item = Vip>, hosts: &[Host], statuses: &Statuses) -> bool {
+    vips.into_iter().any(|vip| {
+        let keepers = hosts.iter().filter(|host| host.serves(vip));
+        let reported = keepers.filter_map(|host| statuses.get(&host.status())?.as_ref().ok());
+        reported.filter_map(Master::of).count() > 1
+    })
 }
 
 /// Polls status servers. Clones share the connections.
@@ -203,15 +214,38 @@ mod tests {
         address
     }
 
+    fn status(node: &str, state: &str, since: f64) -> KeeperStatus {
+        let tun_mac = "02:63:c0:a8:32:15";
+        serde_json::from_value(serde_json::json!({
+            "state": state, "since": since, "vrid": 51, "vips": [], "node_ip": node, "tun_mac": tun_mac
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn two_masters_of_a_bound_vip_are_a_split_brain() {
+        let host = |node: &str, vips: &str| -> Host {
+            let (ip, vips) = (node.parse().unwrap(), vec![vips.parse().unwrap()]);
+            Host { v: 1, ip, port: 63051, node: node.to_owned(), vrid: 51, vips, boot: String::new() }
+        };
+        let vips: [Vip; 2] = ["10.9.0.1".parse().unwrap(), "10.9.0.9".parse().unwrap()];
+        let hosts =
+            [host("10.0.0.1", "10.9.0.1"), host("10.0.0.2", "10.9.0.1"), host("10.0.0.3", "10.9.0.9")];
+        let is = |states: [&str; 3]| {
+            let reported = hosts.iter().zip(states).map(|(host, state)| {
+                let silent = || NoStatus::silent(String::new());
+                let reported = (!state.is_empty()).then(|| status(&host.node, state, 1.0));
+                (host.status(), reported.ok_or_else(silent))
+            });
+            is_split(vips, &hosts, &reported.collect::<Statuses>())
+        };
+        assert!(is(["MASTER", "MASTER", "BACKUP"]));
+        assert!(!is(["MASTER", "BACKUP", "MASTER"]), "each VIP has one");
+        assert!(!is(["MASTER", "", "MASTER"]), "one is powered off");
+    }
+
     #[test]
     fn a_notification_during_a_poll_prevails_over_its_statuses() {
-        let status = |node: &str, state: &str, since: f64| -> KeeperStatus {
-            let tun_mac = "02:63:c0:a8:32:15";
-            serde_json::from_value(serde_json::json!({
-                "state": state, "since": since, "vrid": 51, "vips": [], "node_ip": node, "tun_mac": tun_mac
-            }))
-            .unwrap()
-        };
         let vip: Vip = "192.168.50.200".parse().unwrap();
         let before_the_flip = [status("10.0.0.1", "MASTER", 100.0), status("10.0.0.2", "BACKUP", 100.0)];
         let first = Master::of(&before_the_flip[0]);

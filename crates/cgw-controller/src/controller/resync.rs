@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::bindings::{Bindings, jitter};
 use super::error::Error;
 use super::lost::Collector;
+use super::masters;
 use super::metrics::Metrics;
 use super::plan::{self, Cause, ServiceName, repair};
 use super::service::Service;
@@ -32,6 +33,10 @@ const WRITES: u32 = 20;
 
 /// Registrations of several keepers become one poll.
 const POLL_DELAY: Duration = Duration::from_millis(500);
+
+/// Between two polls while two keepers of a VIP are MASTER. If the one with egress fails then, the other one changes no state, and sends no
+/// notification.
+const SPLIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The object of one reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,8 +103,8 @@ impl Resync {
         }
     }
 
-    /// Polls all keepers once, and elects the master of each bound VIP.
-    async fn poll(&self) {
+    /// Polls all keepers once, and elects the master of each bound VIP. Returns the time until the next poll.
+    async fn poll(&self) -> Duration {
         let Bindings { stores, poller, .. } = &*self.bindings;
         let hosts = stores.hosts();
         let records = stores.records();
@@ -126,6 +131,10 @@ impl Resync {
         // Each interval reconciles all VIPs.
         self.enqueue(vips());
         self.lost.collect(&self.bindings, &hosts.hosts, &statuses).await;
+        match masters::is_split(vips(), &hosts.hosts, &statuses) {
+            true => self.interval.min(SPLIT_INTERVAL),
+            false => self.interval,
+        }
     }
 
     /// Entries of the stores that have no effect.
@@ -226,8 +235,8 @@ impl Reconciler for Resync {
     async fn reconcile(&self, key: &Key, memo: &mut Memo) -> Result<Next, Error> {
         match key {
             Key::Masters => {
-                self.poll().await;
-                Ok(Next::After(jitter(self.interval)))
+                let interval = self.poll().await;
+                Ok(Next::After(jitter(interval)))
             }
             Key::Vip(vip) => self.reconcile_vip(*vip, memo).await,
         }
