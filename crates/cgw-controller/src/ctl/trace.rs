@@ -44,7 +44,7 @@ struct AgentCommand {
 /// # Errors
 /// An object cannot be read, or the pod is not scheduled.
 pub async fn run(client: &Client, namespace: &str, pod: &ObjectKey) -> anyhow::Result<Explanation> {
-    let config = agent_config(client, namespace).await?;
+    let (config, unknown) = agent_config(client, namespace).await?;
     let named = format!("reading Pod {pod} failed");
     let found = Api::<kinds::Pod>::namespaced(client.clone(), pod.namespace())
         .get(pod.name())
@@ -67,7 +67,9 @@ pub async fn run(client: &Client, namespace: &str, pod: &ObjectKey) -> anyhow::R
             inventory.set_service(&key, read::service(&service));
         }
     }
-    Ok(explain(&config, &inventory.snapshot(&node), pod))
+    let mut explanation = explain(&config, &inventory.snapshot(&node), pod);
+    explanation.because.extend(unknown.map(|sentence| format!("{sentence}; the default is used")));
+    Ok(explanation)
 }
 
 async fn list<K>(client: &Client, what: &str) -> anyhow::Result<Vec<K>>
@@ -81,7 +83,8 @@ where
         .items)
 }
 
-async fn agent_config(client: &Client, namespace: &str) -> anyhow::Result<Config> {
+/// The settings of the agents, and the sentence of [`parsed`].
+async fn agent_config(client: &Client, namespace: &str) -> anyhow::Result<(Config, Option<String>)> {
     let sets = Api::<DaemonSet>::namespaced(client.clone(), namespace)
         .list(&ListParams::default().labels(AGENT))
         .await
@@ -97,37 +100,89 @@ async fn agent_config(client: &Client, namespace: &str) -> anyhow::Result<Config
         .with_context(|| {
             format!("namespace {namespace} has no DaemonSet of agents (labels {AGENT}, container agent)")
         })?;
-    let args = parsed(&container).context("the flags of the agents' DaemonSet")?;
-    Ok(args.config(namespace))
+    let (args, unknown) = parsed(&container).context("the flags of the agents' DaemonSet")?;
+    Ok((args.config(namespace), unknown))
 }
 
-/// The flags of an agent, from its variables and arguments. Variables that refer to other objects do not decide.
-fn parsed(container: &Container) -> anyhow::Result<agent::args::Args> {
-    let values: BTreeMap<&str, &str> = container
-        .env
-        .iter()
-        .flatten()
-        .filter_map(|variable| Some((variable.name.as_str(), variable.value.as_deref()?)))
-        .collect();
+/// The flags of an agent, from its variables and arguments; and a sentence that names the deciding ones whose values other objects have.
+/// An argument that does not decide and has such a value, as `--admin-address=$(HOST_IP):9475`, is ignored.
+fn parsed(container: &Container) -> anyhow::Result<(agent::args::Args, Option<String>)> {
+    let mut variables: Variables<'_> = BTreeMap::new();
+    for variable in container.env.iter().flatten() {
+        let value = match (&variable.value, &variable.value_from) {
+            (_, Some(_)) => None,
+            (Some(value), None) => expanded(value, &variables),
+            (None, None) => continue,
+        };
+        variables.insert(&variable.name, value);
+    }
+    let has_env_from = container.env_from.as_ref().is_some_and(|sources| !sources.is_empty());
     let mut flags: Vec<String> = vec!["agent".to_owned(), "--node-name=any".to_owned()];
+    let mut unknown: Vec<&str> = Vec::new();
     for (variable, flag) in DECIDING {
         let is_given = |argument: &String| argument == flag || argument.starts_with(&format!("{flag}="));
-        if let Some(value) = values.get(variable).filter(|_| !container.args.iter().flatten().any(is_given)) {
-            flags.push(format!("{flag}={value}"));
+        if container.args.iter().flatten().any(is_given) {
+            continue;
+        }
+        match variables.get(variable) {
+            Some(Some(value)) => flags.push(format!("{flag}={value}")),
+            Some(None) => unknown.push(flag),
+            None => unknown.extend(has_env_from.then_some(flag)),
         }
     }
-    let mut own = container.args.iter().flatten().skip_while(|argument| *argument == "agent");
+    let mut own = container.args.iter().flatten().skip_while(|argument| *argument == "agent").peekable();
     while let Some(argument) = own.next() {
-        if argument == "--node-name" {
-            // Its value.
-            own.next();
-        } else if !argument.starts_with("--node-name=") {
-            flags.push(argument.clone());
+        let (flag, has_value) =
+            argument.split_once('=').map_or((argument.as_str(), false), |(flag, _)| (flag, true));
+        let value = own.next_if(|next| !has_value && !next.starts_with('-'));
+        if flag == "--node-name" {
+            continue;
+        }
+        let parts = std::iter::once(argument).chain(value).map(|part| expanded(part, &variables));
+        match parts.collect::<Option<Vec<String>>>() {
+            Some(parts) => flags.extend(parts),
+            None => {
+                unknown.extend(DECIDING.iter().map(|(_, flag)| *flag).filter(|deciding| *deciding == flag))
+            }
         }
     }
-    let command = AgentCommand::try_parse_from(&flags)
-        .map_err(|error| anyhow::anyhow!(error.to_string().lines().next().unwrap_or_default().to_owned()))?;
-    Ok(command.args)
+    let unknown = (!unknown.is_empty()).then(|| {
+        let flags = unknown.join(", ");
+        format!(
+            "{flags}: the DaemonSet of the agents may take the value from another object, which is not read"
+        )
+    });
+    let parsed = AgentCommand::try_parse_from(&flags)
+        .map_err(|error| anyhow::anyhow!(error.to_string().lines().next().unwrap_or_default().to_owned()));
+    let command = match &unknown {
+        Some(sentence) => parsed.context(sentence.clone())?,
+        None => parsed?,
+    };
+    Ok((command.args, unknown))
+}
+
+/// The variables of a container. None: another object has the value.
+type Variables<'a> = BTreeMap<&'a str, Option<String>>;
+
+/// The text with the values of its references, as `$(NODE_NAME)`. None: a value is not known.
+fn expanded(text: &str, variables: &Variables<'_>) -> Option<String> {
+    let (mut expanded, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('$') {
+        expanded.push_str(before);
+        if let Some(after) = after.strip_prefix('$') {
+            // Kubernetes' escape of a dollar sign.
+            expanded.push('$');
+            rest = after;
+        } else if let Some((name, after)) = after.strip_prefix('(').and_then(|after| after.split_once(')')) {
+            expanded.push_str(variables.get(name)?.as_deref()?);
+            rest = after;
+        } else {
+            expanded.push('$');
+            rest = after;
+        }
+    }
+    expanded.push_str(rest);
+    Some(expanded)
 }
 
 /// As JSON, for `--output json`.
@@ -152,7 +207,7 @@ pub fn to_json(explanation: &Explanation) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::EnvVar;
+    use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 
     use super::*;
     use crate::agent::plan::MacRule;
@@ -178,7 +233,7 @@ mod tests {
             ("PERIMETER_ADMIN_ADDRESS", "$(HOST_IP):9475"),
             ("PERIMETER_BINDS_SERVICE", "acme-cgw-binds"),
         ];
-        let config = parsed(&container(&env, &["agent"])).unwrap().config("edge");
+        let config = parsed(&container(&env, &["agent"])).unwrap().0.config("edge");
         let services: Vec<String> = config.service_cidrs.iter().map(ToString::to_string).collect();
         assert_eq!((services, config.binds.as_str()), (vec!["10.96.0.0/12".to_owned()], "acme-cgw-binds"));
         assert_eq!((config.mac_rule, config.namespace.as_str()), (MacRule::Derived, "edge"));
@@ -191,11 +246,55 @@ mod tests {
             "--exclude-cidr",
             "10.9.0.0/16",
         ];
-        let config = parsed(&container(&env, &args)).unwrap().config("edge");
+        let config = parsed(&container(&env, &args)).unwrap().0.config("edge");
         let networks = |list: &[ipnet::Ipv4Net]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(networks(&config.service_cidrs), ["10.0.0.0/16"]);
         assert_eq!(networks(&config.exclude_cidrs), ["10.9.0.0/16"]);
         assert!(parsed(&container(&[("PERIMETER_DRIVER", "ebpf")], &["agent"])).is_err());
+    }
+
+    #[test]
+    fn a_flag_that_decides_is_named_if_another_object_has_its_value() {
+        let referring = |name: &str| EnvVar {
+            name: name.to_owned(),
+            value_from: Some(EnvVarSource::default()),
+            ..EnvVar::default()
+        };
+        let of = |variables: &[&str], args: &[&str]| {
+            let literal = [("SERVICES", "10.96.0.0/12"), ("PERIMETER_SERVICE_CIDR", "$(SERVICES)")];
+            let mut container = container(&literal, args);
+            container.env.get_or_insert_default().extend(variables.iter().copied().map(referring));
+            container
+        };
+        let networks = |args: &agent::args::Args| {
+            args.config("edge").service_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        // These do not decide.
+        for args in [
+            &["agent", "--admin-address=$(HOST_IP):9480", "--node-name=$(HOST_IP)"][..],
+            &["agent", "--admin-address", "$(HOST_IP):9480"],
+        ] {
+            let (args, unknown) = parsed(&of(&["HOST_IP"], args)).unwrap();
+            assert_eq!((networks(&args), unknown), (vec!["10.96.0.0/12".to_owned()], None));
+        }
+        let is_named = |container: &Container, flag: &str| {
+            let (_, unknown) = parsed(container).unwrap();
+            assert!(unknown.as_ref().is_some_and(|unknown| unknown.starts_with(flag)), "{unknown:?}");
+        };
+        is_named(&of(&["PERIMETER_EXCLUDE_CIDR"], &["agent"]), "--exclude-cidr: ");
+        is_named(&of(&["CIDR"], &["agent", "--cluster-cidr", "$(CIDR)"]), "--cluster-cidr: ");
+        let env_from = Some(vec![EnvFromSource::default()]);
+        is_named(
+            &Container { env_from, ..of(&[], &["agent"]) },
+            "--driver, --cluster-cidr, --exclude-cidr, ",
+        );
+        // Without this one there is no explanation.
+        let error = parsed(&of(&["CIDR"], &["agent", "--service-cidr=$(CIDR)"])).map(|_| ()).unwrap_err();
+        assert!(error.to_string().starts_with("--service-cidr: "), "{error:#}");
+        let known = parsed(&of(&[], &["agent", "--service-cidr=$(SERVICES)", "--binds-service=$$(A)"]));
+        let (args, unknown) = known.unwrap();
+        assert_eq!((networks(&args), unknown), (vec!["10.96.0.0/12".to_owned()], None));
+        assert_eq!(args.own.binds_service, "$(A)");
     }
 
     #[test]
