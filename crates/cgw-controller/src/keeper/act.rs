@@ -45,6 +45,8 @@ pub enum Because {
     KeepalivedFrozen(String),
     /// An earlier process left them.
     VipsStale,
+    /// The guard removed them, because the keeper did not run.
+    KeeperStopped,
     /// The controller has confirmed the gateway.
     GatewayConfirmed,
     /// The controller has not confirmed the gateway.
@@ -90,6 +92,7 @@ impl fmt::Display for Because {
             Because::KeepalivedExited(why) => write!(f, "keepalived ended: {why}"),
             Because::KeepalivedFrozen(why) => write!(f, "keepalived makes no progress: {why}"),
             Because::VipsStale => f.write_str("an earlier process left them"),
+            Because::KeeperStopped => f.write_str("the keeper did not run, and its guard removed them"),
             Because::GatewayConfirmed => f.write_str("the controller has confirmed the gateway"),
             Because::GatewayUnconfirmed => f.write_str("the controller has not confirmed the gateway"),
         }
@@ -104,13 +107,20 @@ impl Reason for Because {
             Because::KeepalivedExited(_) => "KeepalivedExited",
             Because::KeepalivedFrozen(_) => "KeepalivedFrozen",
             Because::VipsStale => "VipsStale",
+            Because::KeeperStopped => "KeeperStopped",
             Because::GatewayConfirmed => "GatewayConfirmed",
             Because::GatewayUnconfirmed => "GatewayUnconfirmed",
         }
     }
 
     fn is_trouble(&self) -> bool {
-        matches!(self, Because::KeepalivedExited(_) | Because::KeepalivedFrozen(_) | Because::VipsStale)
+        matches!(
+            self,
+            Because::KeepalivedExited(_)
+                | Because::KeepalivedFrozen(_)
+                | Because::VipsStale
+                | Because::KeeperStopped
+        )
     }
 }
 

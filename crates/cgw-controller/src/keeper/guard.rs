@@ -58,7 +58,7 @@ pub fn run(args: GuardArgs) -> ExitCode {
                 if last.is_none() {
                     eprintln!("cgw keeper-guard: the keeper does not run: {cause:?}");
                 }
-                guard(&mut node, &record);
+                guard(&mut node, &run_dir, &record);
                 Some(cause)
             }
             Ok(None) => {
@@ -104,7 +104,7 @@ pub fn observe(run_dir: &RunDir, now: Duration, limit: Duration) -> std::io::Res
 }
 
 /// Ends keepalived, so that it does not add the addresses again, and removes them.
-fn guard(node: &mut Node, record: &Record) {
+fn guard(node: &mut Node, run_dir: &RunDir, record: &Record) {
     if let Some(leader) = record.keepalived {
         let begin = sys::monotonic();
         for process in process::keepalived_of(leader) {
@@ -125,8 +125,14 @@ fn guard(node: &mut Node, record: &Record) {
     }
     match node.strip(record) {
         Ok(removed) => {
-            for address in removed {
+            for address in &removed {
                 eprintln!("cgw keeper-guard: removed {address}");
+            }
+            // The keeper counts them when it runs again: the guard has no metrics.
+            if !removed.is_empty()
+                && let Err(error) = run_dir.add_stripped(removed.len())
+            {
+                eprintln!("cgw keeper-guard: recording the number of removed addresses failed: {error}");
             }
         }
         Err(error) => eprintln!("cgw keeper-guard: removing the VIPs failed: {error}"),
@@ -135,9 +141,39 @@ fn guard(node: &mut Node, record: &Record) {
 
 #[cfg(test)]
 mod tests {
+    use common::netlink::isolated::{ip, isolated};
+
     use super::super::process::Process;
     use super::super::run_dir::Heartbeat;
     use super::*;
+
+    fn record(keeper: Process) -> Record {
+        Record {
+            v: 1,
+            keeper,
+            keepalived: None,
+            vips: vec!["192.168.50.201".parse().unwrap()],
+            anchor: "169.254.51.1".parse().unwrap(),
+            interface: "eth0".to_owned(),
+            tunnel_interface: "cgw0".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_number_of_removed_addresses_is_recorded_for_the_keeper() {
+        isolated(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let run_dir = RunDir::new(folder.path().to_owned());
+            ip("link add eth0 type bridge");
+            ip("address add 192.168.50.201/32 dev eth0");
+            ip("address add 192.168.50.21/24 dev eth0");
+            let (mut node, record) = (Node::open().unwrap(), record(Process::current().unwrap()));
+            for _ in 0..2 {
+                guard(&mut node, &run_dir, &record);
+            }
+            assert_eq!([(); 2].map(|()| run_dir.take_stripped().unwrap()), [1, 0]);
+        });
+    }
 
     #[test]
     fn a_keeper_without_heartbeats_is_silent() {
@@ -146,16 +182,7 @@ mod tests {
         let (limit, at) = (Duration::from_secs(1), Duration::from_secs);
         assert_eq!(observe(&run_dir, at(1), limit).unwrap(), None, "no keeper yet");
         let keeper = Process::current().unwrap();
-        let record = Record {
-            v: 1,
-            keeper,
-            keepalived: None,
-            vips: Vec::new(),
-            anchor: "169.254.51.1".parse().unwrap(),
-            interface: "eth0".to_owned(),
-            tunnel_interface: "cgw0".to_owned(),
-        };
-        run_dir.write_record(&record).unwrap();
+        run_dir.write_record(&record(keeper)).unwrap();
         let cause = |now| observe(&run_dir, now, limit).unwrap().map(|(_, cause)| cause);
         assert_eq!(cause(at(1)), Some(Cause::NoHeartbeat));
         run_dir.heartbeats(Heartbeat { at: at(5), keeper }).unwrap();

@@ -71,7 +71,7 @@ impl KeeperMetrics {
             )?,
             stripped: counter(
                 "cgw_keeper_stripped_vips_total",
-                "Addresses that were removed because keepalived did not run",
+                "Addresses that were removed because keepalived or the keeper did not run",
             )?,
             restarts: counters("cgw_keeper_keepalived_restarts_total", "Restarts of keepalived", "reason")?,
         })

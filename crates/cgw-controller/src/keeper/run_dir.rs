@@ -1,7 +1,7 @@
 //! The folder that the keeper shares with its guard and its check script. Each keeper of a node has its own.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -128,6 +128,10 @@ impl RunDir {
         self.path.join("heartbeat")
     }
 
+    fn stripped_path(&self) -> PathBuf {
+        self.path.join("stripped")
+    }
+
     /// Creates the folder, and locks it for this process.
     ///
     /// # Errors
@@ -167,6 +171,26 @@ impl RunDir {
         let next = self.path.join("record.json.next");
         fs::write(&next, serde_json::to_vec(record)?)?;
         fs::rename(next, self.record_path())
+    }
+
+    /// Records that the guard has removed so many addresses.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn add_stripped(&self, count: usize) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(self.stripped_path())?;
+        writeln!(file, "{count}")
+    }
+
+    /// The number of addresses that the guard has removed since the last call.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn take_stripped(&self) -> io::Result<usize> {
+        let path = self.stripped_path();
+        let Some(text) = read(&path)? else { return Ok(0) };
+        fs::remove_file(path)?;
+        Ok(text.lines().filter_map(|count| count.parse::<usize>().ok()).sum())
     }
 
     /// The last heartbeat, if there was one.

@@ -416,6 +416,13 @@ impl Supervisor {
     }
 
     fn strip(&mut self, because: Because) {
+        match self.run_dir.take_stripped() {
+            Ok(0) => {}
+            Ok(count) => self.reporter.stripped(count, Because::KeeperStopped),
+            Err(error) => {
+                tracing::warn!("reading the number of addresses that the guard removed failed: {error}");
+            }
+        }
         match self.node.strip(&self.record) {
             Ok(removed) if removed.is_empty() => {}
             Ok(removed) => self.reporter.stripped(removed.len(), because),

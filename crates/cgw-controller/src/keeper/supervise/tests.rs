@@ -113,6 +113,20 @@ async fn the_configuration_is_checked_again() {
     assert!(!supervisor.is_retry_due(now + 2 * RETRY));
 }
 
+async fn addresses_that_the_guard_removed_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (readiness, registry) = (Readiness::default(), Registry::new());
+    let (_sender, mut supervisor) = supervisor(folder.path(), &readiness, &registry);
+    supervisor.configure().await.unwrap();
+    supervisor.run_dir.add_stripped(2).unwrap();
+    supervisor.run_dir.add_stripped(1).unwrap();
+    for _ in 0..2 {
+        let _ended = supervisor.start().await.unwrap();
+    }
+    let metrics = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    assert!(metrics.contains("\ncgw_keeper_stripped_vips_total 3\n"), "{metrics}");
+}
+
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(test);
@@ -121,6 +135,11 @@ fn run(test: impl Future<Output = ()>) {
 #[test]
 fn a_refused_configuration_does_not_remove_vips_from_the_record() {
     isolated(|| run(the_record_is_that_of_the_configuration_in_use()));
+}
+
+#[test]
+fn removals_of_the_guard_are_counted_when_the_keeper_runs_again() {
+    isolated(|| run(addresses_that_the_guard_removed_are_counted()));
 }
 
 #[test]
