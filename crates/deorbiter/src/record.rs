@@ -12,7 +12,7 @@ use crate::observe::snapshot::Cloud;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Book {
-    /// Whether the target cluster was read whole at least once.
+    /// Whether the target cluster was read whole at least once: by the run itself, after a dry run.
     pub taken: bool,
     /// UID of the target cluster's namespace kube-system.
     #[serde(skip_serializing_if = "Option::is_none")]

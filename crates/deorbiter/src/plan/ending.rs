@@ -71,7 +71,7 @@ impl Planner<'_> {
             debris.extend(self.block_left().map(|why| entry("CreationBlock", self.block_name(), why)));
         }
         if !self.book.taken {
-            let why = "it was never read whole, so there may be more than is listed".to_owned();
+            let why = "the run has not read it whole, so there may be more than is listed".to_owned();
             debris.push(entry("Cluster", cluster(), why));
         } else if let (Some(Err(why)), true) = (&self.snapshot.cloud, nothing_recorded) {
             // Without records it must not look like a clean end.

@@ -248,11 +248,12 @@ impl<'a> Planner<'a> {
                 false => self.go(Phase::Planned),
             };
         }
-        if !self.blocked(cluster) {
-            return Some(SOON / 4);
-        }
+        // Before the block: from here on the resources are deleted by their IDs if the cluster stops responding.
         if let (Some(cloud), None) = (self.cloud(), self.book.deleting_since) {
             inventory::unname(&mut self.records, cluster, cloud);
+        }
+        if !self.blocked(cluster) {
+            return Some(SOON / 4);
         }
         self.book.deleting_since = Some(self.now);
         self.go(Phase::Deleting)
@@ -264,7 +265,8 @@ impl<'a> Planner<'a> {
             return None;
         }
         (self.status.start_time, self.book.clock) = (Some(self.now), Some(self.now));
-        self.book.discovered = false;
+        // A user may have kept something since: nothing is deleted by the records until the cluster was read again.
+        (self.book.taken, self.book.discovered) = (false, false);
         self.go(Phase::Inventory)
     }
 

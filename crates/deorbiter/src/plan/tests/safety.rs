@@ -146,6 +146,38 @@ fn a_volume_that_a_user_has_released_since_the_dry_run_is_only_reported() {
     }
 }
 
+/// S3: whether a user has released the volume since is unknown while the cluster does not respond.
+#[test]
+fn a_record_of_a_dry_run_that_the_run_itself_has_not_confirmed_is_only_reported() {
+    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
+    let route = Route::new("10.244.5.0/24", "10.0.0.5");
+    for (is_read, left) in [(false, vec!["Volume", "Route", "Cluster"]), (true, vec!["Volume"])] {
+        let mut env = proven(json!({"dryRun": true, "orphanPolicy": "Delete", "resources": routes}));
+        env.node("n5", "10.0.0.5", true);
+        env.routes().all = vec![route.clone()];
+        env.claim("data");
+        env.finish();
+        assert_eq!((env.run.status.phase, env.run.book.routes.len()), (Phase::Planned, 1));
+        env.cluster.claims.clear();
+        env.cluster.volumes.clear();
+        env.untouchable.push("vol-data".into());
+        env.run.spec.dry_run = false;
+        env.run.generation = Some(2);
+        env.step();
+        if is_read {
+            env.step();
+        }
+        // The cluster stops responding before the block is in place.
+        assert_eq!(env.run.status.phase, Phase::Inventory);
+        env.course.outage = env.reconcile..usize::MAX;
+        env.finish_blind();
+        let debris = &env.run.status.debris;
+        assert_eq!(debris.iter().map(|one| one.kind.as_str()).collect::<Vec<_>>(), left, "{debris:?}");
+        assert_eq!(env.routes().all.contains(&route), !is_read, "{:?}", env.acts);
+        assert_eq!(env.cinder("data").status, "available");
+    }
+}
+
 /// A volume can get the metadata that keeps it at any time.
 #[test]
 fn nothing_is_deleted_in_the_cluster_while_openstack_cannot_be_read() {
