@@ -19,6 +19,9 @@ use super::metrics::Metrics;
 use super::protocol::{API_VERSION, Named, Request, Response};
 use crate::names;
 
+/// How often a request is tried while its Deorbit changes: one that runs writes its status every few seconds.
+const ATTEMPTS: usize = 5;
+
 /// Handles requests.
 #[derive(Clone)]
 pub struct Handler {
@@ -70,7 +73,19 @@ impl Handler {
                 "the request is no BeforeClusterDeleteRequest of {API_VERSION}"
             )));
         }
-        let Some((cluster, object)) = self.cluster(&request.cluster).await? else {
+        let mut attempt = 1;
+        loop {
+            match self.act(&request.cluster).await {
+                // Cluster API repeats a request only after its growing backoff, and the run would go on deleting meanwhile.
+                Err(Trouble::Api(Error::Outdated(_))) if attempt < ATTEMPTS => attempt += 1,
+                result => return result,
+            }
+        }
+    }
+
+    /// Reads the Cluster and its Deorbits, and acts once. [`Error::Outdated`]: the Deorbit has changed since.
+    async fn act(&self, named: &Named) -> Result<Response, Trouble> {
+        let Some((cluster, object)) = self.cluster(named).await? else {
             return Ok(Response::go_on("the Cluster is gone".to_owned()));
         };
         let namespace = cluster.object.namespace.clone().unwrap_or_default();
@@ -101,14 +116,8 @@ impl Handler {
             Decision::Abort { name, uid, response } => {
                 let id = format!("{namespace}/{name}");
                 let what = format!("abort Deorbit {id} by deleting it");
-                match apply::abort(&self.client, &what, &namespace, &name, &uid).await {
-                    Ok(()) => {
-                        tracing::info!(cluster = %cluster.object, deorbit = id, "a Cluster is protected: its Deorbit is aborted")
-                    }
-                    // It is gone; the next request reads another one of its name.
-                    Err(Error::Outdated(_)) => {}
-                    Err(error) => return Err(error.into()),
-                }
+                apply::abort(&self.client, &what, &namespace, &name, &uid).await?;
+                tracing::info!(cluster = %cluster.object, deorbit = id, "a Cluster is protected: its Deorbit is aborted");
                 Ok(response)
             }
         }
@@ -236,12 +245,27 @@ fn with_identity(filled: &mut DeorbitTemplate, identity: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use kube::client::Body;
     use serde_json::json;
 
+    use super::super::super::deorbit_name::deorbit_name;
     use super::*;
 
-    /// The response to a request about a Cluster that the API server does not have; `details`: of its 404.
+    /// The response to a request about Cluster team/prod.
+    async fn call(client: Client) -> Value {
+        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+        let template = super::super::template(None).unwrap();
+        let handler = Handler::new(client, template, metrics);
+        let request = json!({ "apiVersion": API_VERSION, "kind": "BeforeClusterDeleteRequest", "cluster": {
+            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
+            "metadata": { "name": "prod", "namespace": "team", "uid": "u" } } });
+        let response = handler.before_cluster_delete(request.to_string().as_bytes()).await;
+        serde_json::to_value(response).unwrap()
+    }
+
+    /// The response where the API server does not have the Cluster; `details`: of its 404.
     async fn response(details: Value) -> Value {
         let service = tower::service_fn(move |_: http::Request<Body>| {
             let status = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
@@ -250,14 +274,71 @@ mod tests {
             let response = http::Response::builder().status(404).body(body).unwrap();
             std::future::ready(Ok::<_, std::convert::Infallible>(response))
         });
-        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
-        let template = super::super::template(None).unwrap();
-        let handler = Handler::new(Client::new(service, "default"), template, metrics);
-        let request = json!({ "apiVersion": API_VERSION, "kind": "BeforeClusterDeleteRequest", "cluster": {
-            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
-            "metadata": { "name": "prod", "namespace": "team", "uid": "u" } } });
-        let response = handler.before_cluster_delete(request.to_string().as_bytes()).await;
-        serde_json::to_value(response).unwrap()
+        call(Client::new(service, "default")).await
+    }
+
+    /// The response where the Cluster is protected, and its running Deorbit changes this many times between read and delete; the
+    /// resourceVersion of each delete.
+    async fn aborted(conflicts: usize) -> (Value, Vec<Value>) {
+        let deletes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&deletes);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let number = seen.lock().unwrap().len();
+                let is_delete = request.method() == http::Method::DELETE;
+                let path = request.uri().path().to_owned();
+                let metadata = json!({ "name": deorbit_name("prod", "u"), "namespace": "team", "uid": "d",
+                    "resourceVersion": number.to_string(), "labels": { names::TARGET_UID_LABEL: "u" } });
+                let (code, body) = if is_delete {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let options: Value = serde_json::from_slice(&body).unwrap();
+                    seen.lock().unwrap().push(options["preconditions"]["resourceVersion"].clone());
+                    match number < conflicts {
+                        true => (
+                            409,
+                            json!({ "kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict",
+                            "message": "it has changed" }),
+                        ),
+                        false => (200, json!({ "kind": "Status", "status": "Success" })),
+                    }
+                } else if path.ends_with("/clusters/prod") {
+                    let cluster = json!({ "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
+                        "metadata": { "name": "prod", "namespace": "team", "uid": "u",
+                            "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": { names::PROTECT: "true" } },
+                        "spec": { "infrastructureRef": { "apiGroup": names::INFRASTRUCTURE_GROUP, "kind": OPENSTACK,
+                            "name": "prod" } } });
+                    (200, cluster)
+                } else if path.ends_with("/deorbits") {
+                    let deorbit = json!({ "apiVersion": names::API_VERSION, "kind": "Deorbit", "metadata": metadata,
+                        "spec": { "inCluster": true } });
+                    let list = json!({ "apiVersion": names::API_VERSION, "kind": "DeorbitList", "metadata": {},
+                        "items": [deorbit] });
+                    (200, list)
+                } else {
+                    let metadata = json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                        "metadata": metadata });
+                    (200, metadata)
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                let response = http::Response::builder().status(code).body(body).unwrap();
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        });
+        let response = call(Client::new(service, "default")).await;
+        let deletes = deletes.lock().unwrap().clone();
+        (response, deletes)
+    }
+
+    /// Cluster API would repeat the request only after its backoff, which grows to minutes.
+    #[tokio::test]
+    async fn the_abort_of_a_deorbit_that_writes_its_status_meanwhile_is_repeated_at_once() {
+        let (response, deletes) = aborted(1).await;
+        assert!(response["message"].as_str().unwrap().contains(names::PROTECT), "{response}");
+        assert_eq!(deletes, ["0", "1"]);
+        let (response, deletes) = aborted(usize::MAX).await;
+        assert_eq!((&response["status"], deletes.len()), (&json!("Failure"), ATTEMPTS));
+        assert!(response["message"].as_str().unwrap().contains("its log says why"), "{response}");
     }
 
     /// Cluster API deletes the servers after a success, with all that the cluster has in the cloud.
