@@ -20,6 +20,7 @@ use self::memo::Memo;
 use self::reconcile::reconcile;
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::observe::pages::Unreadable;
 use crate::observe::target;
 use crate::settings::Settings;
 
@@ -60,8 +61,8 @@ impl Context {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn management_identity(&self) -> Result<&str, String> {
-        let read = async || target::identity(&self.runtime.client).await.map_err(|error| error.to_string());
+    pub async fn management_identity(&self) -> Result<&str, Unreadable> {
+        let read = || target::identity(&self.runtime.client);
         self.management.get_or_try_init(read).await.map(String::as_str)
     }
 
@@ -224,17 +225,31 @@ pub(crate) mod tests {
         }
     }
 
+    fn failure(code: u16, reason: &str) -> (u16, Value) {
+        let body =
+            json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": ""});
+        (code, body)
+    }
+
     /// An API server that responds with this code to a request for the Deorbit, and with no list.
     fn context(code: u16, reason: &'static str) -> Context {
-        let service = tower::service_fn(move |request: http::Request<Body>| async move {
-            if !request.uri().path().ends_with("/deorbits/prod") {
-                return std::future::pending().await;
+        context_of(move |request| {
+            request.uri().path().ends_with("/deorbits/prod").then(|| failure(code, reason))
+        })
+    }
+
+    /// An API server with these responses; None: it does not respond.
+    fn context_of(
+        respond: impl Fn(&http::Request<Body>) -> Option<(u16, Value)> + Send + 'static,
+    ) -> Context {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let response = respond(&request);
+            async move {
+                let Some((code, body)) = response else { return std::future::pending().await };
+                let response =
+                    http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                Ok::<_, Infallible>(response.unwrap())
             }
-            let body =
-                json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": ""});
-            let response =
-                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            Ok::<_, Infallible>(response.unwrap())
         });
         let runtime = runtime(Client::new(service, "default"));
         Context {
@@ -269,6 +284,30 @@ pub(crate) mod tests {
         assert_eq!((count("success"), count("error")), (9, 1));
         runtime.shutdown.cancel();
         run.await.unwrap().unwrap();
+    }
+
+    /// After a refusal all limits of the run restart.
+    #[tokio::test]
+    async fn a_secret_that_the_management_cluster_cannot_show_now_is_no_refusal() {
+        for spec in [
+            json!({"kubeconfig": {"secretRef": {"name": "login"}}}),
+            json!({"clusterGone": {"projectID": "p"}, "clusterName": "prod", "openstack": {"identityRef": {"name": "login"}}}),
+        ] {
+            let context = context_of(move |request| match request.uri().path() {
+                _ if request.method() != http::Method::GET => Some(failure(500, "InternalError")),
+                path if path.ends_with("/deorbits/prod") => {
+                    let deorbit = json!({"apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit",
+                        "metadata": {"name": "prod", "namespace": "team", "uid": "d"}, "spec": spec});
+                    Some((200, deorbit))
+                }
+                path if path.ends_with("/secrets/login") => Some(failure(503, "ServiceUnavailable")),
+                path if path.contains("/configmaps/") => Some(failure(404, "NotFound")),
+                _ => None,
+            });
+            let key = ObjectKey::new("team", "prod");
+            let result = context.reconcile(&key, &mut context.memo(&key)).await;
+            assert!(matches!(result, Err(Error::Unreadable(_))), "{result:?}");
+        }
     }
 
     #[tokio::test]

@@ -5,6 +5,9 @@ use std::time::Duration;
 use common::cloud::openstack;
 use common::cluster::error_chain;
 use common::executor::ActionError;
+use common::secret::SecretError;
+
+use crate::observe::snapshot::Unread;
 
 /// A step or a reconciliation that failed.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +34,10 @@ pub enum Error {
         /// The API server's response.
         cause: kube::Error,
     },
+    /// A Secret, or something else of the cluster that the Deorbit is in, could not be read, without which neither the target nor
+    /// OpenStack can be read.
+    #[error("{0}")]
+    Unreadable(String),
     /// Something in OpenStack could not be written.
     #[error("cannot {what}: {cause}")]
     Cloud {
@@ -62,6 +69,25 @@ pub enum Error {
     /// This process does not hold the Lease any more.
     #[error("this process does not lead any more")]
     NotLeading,
+}
+
+/// Why there is no client of the target, or of OpenStack.
+#[derive(Debug)]
+pub enum NoClient {
+    /// The cluster that the Deorbit is in cannot be read. That is neither a refusal nor an outage of the target or of OpenStack: the
+    /// reconciliation fails, and is repeated.
+    Management(Error),
+    /// Its Secret, or the server that the Secret names, cannot be used.
+    Unread(Unread),
+}
+
+impl From<SecretError> for NoClient {
+    fn from(error: SecretError) -> Self {
+        match error {
+            SecretError::Unreadable(..) => NoClient::Management(Error::Unreadable(error.to_string())),
+            _ => NoClient::Unread(Unread::Refused(error.to_string())),
+        }
+    }
 }
 
 impl ActionError for Error {
@@ -103,7 +129,7 @@ impl Error {
                 500..=599 => "ServerError",
                 _ => "Refused",
             },
-            Error::Write { .. } | Error::Management { .. } => "NoResponse",
+            Error::Write { .. } | Error::Management { .. } | Error::Unreadable(_) => "NoResponse",
             Error::Cloud { cause, .. } => cause.code(),
             Error::Routes { .. } => "Routes",
             Error::Records { .. } => "Records",

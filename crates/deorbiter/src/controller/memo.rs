@@ -13,6 +13,7 @@ use kube::Client;
 
 use super::Context;
 use crate::apply::Ran;
+use crate::error::NoClient;
 use crate::observe::identity::secret_of;
 use crate::observe::snapshot::Unread;
 
@@ -53,44 +54,43 @@ impl Memo {
     /// The client of the target; the same one until the kubeconfig in its Secret changes.
     ///
     /// # Errors
-    /// Why there is none, for a person. Also where the management cluster does not respond: that is no outage of the target.
+    /// Why there is none.
     pub async fn target(
         &mut self,
         context: &Context,
         namespace: &str,
         spec: &DeorbitSpec,
-    ) -> Result<Client, Unread> {
+    ) -> Result<Client, NoClient> {
         let Some(source) = &spec.kubeconfig else { return Ok(context.runtime.client.clone()) };
         let SecretKeyRef { name, key } = &source.secret_ref;
         let client = self.target.get(&context.runtime, namespace, name, key, source.server.as_deref()).await;
         client.map_err(|error| match error {
-            SecretError::Missing(_) => Unread::NoSecret(error.to_string()),
-            _ => Unread::Refused(error.to_string()),
+            SecretError::Missing(_) => NoClient::Unread(Unread::NoSecret(error.to_string())),
+            error => error.into(),
         })
     }
 
     /// The client of the project; the same one until its Secret changes. None where no credentials are named.
     ///
     /// # Errors
-    /// Why there is none although credentials are named, for a person. Also where the management cluster does not respond: that
-    /// is no outage of OpenStack.
+    /// Why there is none although credentials are named.
     pub async fn cloud(
         &mut self,
         context: &Context,
         namespace: &str,
         spec: &DeorbitSpec,
-    ) -> Result<Option<Cloud>, Unread> {
+    ) -> Result<Option<Cloud>, NoClient> {
         let Some(identity) = spec.openstack.as_ref().map(|openstack| &openstack.identity_ref) else {
             return Ok(None);
         };
         let management = &context.runtime.client;
-        let (namespace, name) = secret_of(management, namespace, identity).await.map_err(Unread::Refused)?;
-        let secret = SecretData::read(management, &namespace, &name).await;
-        let secret = secret.map_err(|error| Unread::Refused(error.to_string()))?;
+        let (namespace, name) = secret_of(management, namespace, identity).await?;
+        let secret = SecretData::read(management, &namespace, &name).await?;
         if let Some(cloud) = self.cloud.get(secret.digest()) {
             return Ok(Some(cloud));
         }
-        let refuse = |why: String| Unread::Refused(format!("Secret {namespace}/{name}: {why}"));
+        let refuse =
+            |why: String| NoClient::Unread(Unread::Refused(format!("Secret {namespace}/{name}: {why}")));
         let region = identity.region.as_deref().filter(|region| !region.is_empty());
         let credentials = Credentials::from_secret(secret.data(), &identity.cloud_name, region)
             .map_err(|error| refuse(error.to_string()))?;

@@ -14,7 +14,7 @@ use super::memo::Memo;
 use super::{Context, page};
 use crate::apply::store::Stored;
 use crate::apply::{Apply, store};
-use crate::error::Error;
+use crate::error::{Error, NoClient};
 use crate::names;
 use crate::observe::snapshot::{Cluster, Run, Snapshot};
 use crate::observe::{cloud, target};
@@ -53,7 +53,7 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
     let (decision, client, cloud) = match plan::resting(&run, now) {
         Some(decision) => (decision, None, None),
         None => {
-            let (snapshot, client, cloud) = observe(context, run, memo).await;
+            let (snapshot, client, cloud) = observe(context, run, memo).await?;
             let decision = plan::plan(&context.settings, &snapshot, Timestamp::now());
             let text = status::render(&snapshot.run, &decision);
             context.runtime.status.set(page(key), text);
@@ -136,7 +136,11 @@ fn run(deorbit: &Deorbit, stored: &Stored, same_login: Option<String>) -> Run {
     }
 }
 
-async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Option<Client>, Option<Cloud>) {
+async fn observe(
+    context: &Context,
+    run: Run,
+    memo: &mut Memo,
+) -> Result<(Snapshot, Option<Client>, Option<Cloud>), Error> {
     // A block has the Deorbit's UID in its name: it can be lifted in any cluster. Everything else needs the identity of the target.
     let only_block = run.deleting.is_some() || run.status.phase.is_final();
     let target = match run.spec.cluster_gone {
@@ -144,7 +148,8 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
         None => memo.target(context, &run.namespace, &run.spec).await.map(Some),
     };
     let (client, cluster) = match target {
-        Err(why) => (None, Err(why)),
+        Err(NoClient::Management(error)) => return Err(error),
+        Err(NoClient::Unread(why)) => (None, Err(why)),
         Ok(None) => (None, Ok(Cluster::gone())),
         Ok(Some(client)) => {
             let cluster = if only_block {
@@ -155,7 +160,12 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             };
             let cluster = match cluster {
                 Ok(cluster) if only_block => Ok(cluster),
-                Ok(cluster) => run.verify_identity(cluster, context.management_identity().await),
+                Ok(cluster) => match context.management_identity().await {
+                    Err(error) if error.unread().is_outage() => {
+                        return Err(Error::Unreadable(error.to_string()));
+                    }
+                    management => run.verify_identity(cluster, management.map_err(|error| error.to_string())),
+                },
                 Err(error) => Err(error.unread()),
             };
             (Some(client), cluster)
@@ -163,7 +173,7 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
     };
     let failures = memo.failures.clone();
     if only_block {
-        return (Snapshot { run, cluster, cloud: None, failures }, client, None);
+        return Ok((Snapshot { run, cluster, cloud: None, failures }, client, None));
     }
     if run.book.credential.is_some() {
         memo.forget_login();
@@ -174,7 +184,8 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
         Provider::Any => Ok(None),
     };
     let (project, seen) = match login {
-        Err(why) => (None, Some(Err(why))),
+        Err(NoClient::Management(error)) => return Err(error),
+        Err(NoClient::Unread(why)) => (None, Some(Err(why))),
         Ok(None) => (None, None),
         Ok(Some(project)) => {
             let seen = cloud::read(&project, &run, cluster.as_ref().ok()).await;
@@ -194,7 +205,7 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             (Some(project), Some(seen))
         }
     };
-    (Snapshot { run, cluster, cloud: seen, failures }, client, project)
+    Ok((Snapshot { run, cluster, cloud: seen, failures }, client, project))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use common::api::IdentityRef;
 use common::api::identity::IdentityKind;
-use common::cluster::error_chain;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -11,6 +10,8 @@ use kube::core::{Selector, SelectorExt as _};
 use kube::{Client, ResourceExt as _};
 use serde::Deserialize;
 
+use super::snapshot::Unread;
+use crate::error::{Error, NoClient};
 use crate::names::INFRASTRUCTURE_GROUP;
 
 /// spec of an OpenStackClusterIdentity.
@@ -31,49 +32,54 @@ struct SecretRef {
 /// applies it to that of an OpenStackCluster: without a selector every namespace may use the identity.
 ///
 /// # Errors
-/// One sentence: the identity cannot be read, or the namespace may not use it.
+/// The identity cannot be read, or the namespace may not use it.
 pub async fn secret_of(
     client: &Client,
     namespace: &str,
     identity: &IdentityRef,
-) -> Result<(String, String), String> {
+) -> Result<(String, String), NoClient> {
     let name = &identity.name;
     if identity.kind == IdentityKind::Secret {
         return Ok((namespace.to_owned(), name.clone()));
     }
     let Spec { secret_ref, namespace_selector } = read(client, name).await?;
     if let Some(selector) = namespace_selector {
-        let selector = Selector::try_from(selector)
-            .map_err(|error| format!("OpenStackClusterIdentity {name}: namespaceSelector: {error}"))?;
+        let selector = Selector::try_from(selector).map_err(|error| {
+            refused(format!("OpenStackClusterIdentity {name}: namespaceSelector: {error}"))
+        })?;
         let found = Api::<Namespace>::all(client.clone()).get_metadata(namespace).await;
-        let found = found.map_err(|error| unreadable(&format!("namespace {namespace}"), &error))?;
+        let found = found.map_err(|error| unreadable(&format!("namespace {namespace}"), error))?;
         if !selector.matches(found.labels()) {
-            return Err(format!(
+            return Err(refused(format!(
                 "namespace {namespace} may not use OpenStackClusterIdentity {name}: its namespaceSelector does not select the namespace"
-            ));
+            )));
         }
     }
     Ok((secret_ref.namespace, secret_ref.name))
 }
 
-async fn read(client: &Client, name: &str) -> Result<Spec, String> {
+async fn read(client: &Client, name: &str) -> Result<Spec, NoClient> {
     // The only version that the provider has.
     let kind = GroupVersionKind::gvk(INFRASTRUCTURE_GROUP, "v1alpha1", "OpenStackClusterIdentity");
     let kind = ApiResource::from_gvk_with_plural(&kind, "openstackclusteridentities");
     let what = format!("OpenStackClusterIdentity {name}");
     let found = Api::<DynamicObject>::all_with(client.clone(), &kind).get(name).await;
-    let mut found = found.map_err(|error| unreadable(&what, &error))?;
+    let mut found = found.map_err(|error| unreadable(&what, error))?;
     let spec = found.data.get_mut("spec").map(serde_json::Value::take).unwrap_or_default();
-    serde_json::from_value(spec).map_err(|error| format!("{what}: spec: {error}"))
+    serde_json::from_value(spec).map_err(|error| refused(format!("{what}: spec: {error}")))
 }
 
-fn unreadable(what: &str, error: &kube::Error) -> String {
+fn refused(why: String) -> NoClient {
+    NoClient::Unread(Unread::Refused(why))
+}
+
+fn unreadable(what: &str, error: kube::Error) -> NoClient {
     match error {
-        kube::Error::Api(status) if status.code == 404 => format!("{what} does not exist"),
-        kube::Error::Api(status) if status.code == 403 => format!(
+        kube::Error::Api(status) if status.code == 404 => refused(format!("{what} does not exist")),
+        kube::Error::Api(status) if status.code == 403 => refused(format!(
             "this program has no right to read {what}: apply cluster-identity-rights.yaml (docs/deorbiter.md)"
-        ),
-        error => format!("{what} cannot be read: {}", error_chain(error)),
+        )),
+        cause => NoClient::Management(Error::management(format!("read {what}"))(cause)),
     }
 }
 
@@ -118,6 +124,9 @@ mod tests {
                 _ if path.ends_with("/forbidden") => {
                     (403, json!({ "kind": "Status", "code": 403, "message": "no" }))
                 }
+                _ if path.ends_with("/broken") => {
+                    (500, json!({ "kind": "Status", "code": 500, "message": "no leader" }))
+                }
                 Some(body) => (200, body),
                 None => (404, json!({ "kind": "Status", "code": 404, "message": "not found" })),
             };
@@ -130,7 +139,16 @@ mod tests {
 
     async fn secret(kind: &str, name: &str) -> Result<(String, String), String> {
         let identity = serde_json::from_value(json!({ "type": kind, "name": name })).unwrap();
-        secret_of(&server(), "clusters", &identity).await
+        secret_of(&server(), "clusters", &identity).await.map_err(|error| match error {
+            NoClient::Unread(Unread::Refused(why)) => why,
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[tokio::test]
+    async fn an_outage_of_the_management_cluster_is_no_refusal() {
+        let why = secret("ClusterIdentity", "broken").await.unwrap_err();
+        assert!(why.starts_with("Management(") && why.contains("no leader"), "{why}");
     }
 
     #[tokio::test]
