@@ -96,7 +96,7 @@ impl Metrics {
             )?,
             unavailable: gauge(
                 "deorbiter_unavailable",
-                "1 while the target cluster or OpenStack of a Deorbit does not respond, or responds with 5xx",
+                "1 while the target cluster or OpenStack of a Deorbit does not respond, or responds with 5xx or 429",
                 &["server"],
             )?,
             failures: counter(

@@ -91,14 +91,14 @@ async fn own_server(
     Ok(None)
 }
 
-/// Classifies an error for the plan: only a service that does not respond, or responds with 5xx, is unavailable. A
-/// wrong login or region counts as refused, and so does a call that is rate-limited: the service runs.
+/// Classifies an error for the plan: a service that does not respond, responds with 5xx, or limits the rate of requests is unavailable,
+/// since no user can fix that. A wrong login or region counts as refused.
 #[must_use]
 pub fn unread(error: &Error) -> seen::Unread {
     let why = error.lasting();
     match error.status() {
         Some(_) if error.is_credential_gone() => seen::Unread::CredentialGone(why),
-        Some(status) if status >= 500 => seen::Unread::Failing(why),
+        Some(status) if status >= 500 || error.is_retryable() => seen::Unread::Failing(why),
         // Without a status: no response, or a list that changed while it was read; or a login, region or Secret that cannot be used.
         None if error.is_retryable() => seen::Unread::NoResponse(why),
         _ => seen::Unread::Refused(why),
@@ -268,9 +268,52 @@ fn security_group(one: api::SecurityGroup) -> (String, seen::SecurityGroup) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     use super::*;
+
+    /// The error of a login to a Keystone that responds with this status, and asks for a wait that is too long to retry.
+    async fn login_error(status: &'static str) -> Error {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}/v3", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                assert_ne!(length, 0, "no request");
+                let response = format!("HTTP/1.1 {status}\r\nRetry-After: 600\r\nContent-Length: 0\r\n\r\n");
+                stream.write_all(response.as_bytes()).await.unwrap();
+                open.push(stream);
+            }
+        });
+        let login = json!({"auth_url": url, "application_credential_id": "c", "application_credential_secret": "s3cr3t"});
+        let cloud = json!({"auth_type": "v3applicationcredential", "auth": login});
+        let clouds = json!({"clouds": {"openstack": cloud}}).to_string();
+        let secret = BTreeMap::from([("clouds.yaml".to_owned(), clouds.into_bytes())]);
+        let credentials = api::Credentials::from_secret(&secret, "openstack", None).unwrap();
+        let metrics = api::Metrics::register(&prometheus::Registry::new()).unwrap();
+        api::Cloud::new(&credentials, "test", &metrics).unwrap().project_id().await.unwrap_err()
+    }
+
+    /// After a refusal all limits of the run restart: a cloud that limits the rate once an hour would keep it from ending.
+    #[tokio::test]
+    async fn a_service_that_limits_the_rate_of_requests_is_unavailable_and_refuses_nothing() {
+        for (status, reason) in [
+            ("429 Too Many Requests", "ServerError"),
+            ("413 Payload Too Large", "ServerError"),
+            ("503 Service Unavailable", "ServerError"),
+            ("501 Not Implemented", "ServerError"),
+            ("401 Unauthorized", "Refused"),
+            ("403 Forbidden", "Refused"),
+        ] {
+            assert_eq!(unread(&login_error(status).await).reason(), reason, "{status}");
+        }
+    }
 
     fn parsed<T: serde::de::DeserializeOwned>(owner: (&str, Value)) -> T {
         let mut one = json!({"id": "i", "name": "n", "status": "available", "size": 1, "volume_id": "v",
