@@ -105,7 +105,9 @@ impl Observer {
             machines: Vec::new(),
             status: binding.status.clone().unwrap_or_default(),
         };
-        let (resource, objects) = match self.watches.known(&kind_of(binding)).await {
+        // The objects of a binding that is being deleted have to be released, also if its version is not served any more.
+        let any_version = read.terminating;
+        let (resource, objects) = match self.watches.known(&kind_of(binding), any_version).await {
             Known::Objects(watch, objects) => {
                 read.rules = rules::rules(&binding.spec, Some(watch.namespaced));
                 (watch.resource.clone(), objects)
@@ -137,7 +139,7 @@ impl Observer {
             Targets::Whole,
         );
         if let Some(kind) = machines_of(binding) {
-            match self.watches.known(&kind).await {
+            match self.watches.known(&kind, any_version).await {
                 Known::Objects(watch, objects) => {
                     let machines =
                         objects.iter().filter_map(|object| machine(&watch.resource, &object.metadata));
@@ -326,4 +328,82 @@ pub fn read_deorbit(deorbit: &deorbit::Deorbit) -> Option<Deorbit> {
             _ => None,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use common::metrics::Metrics;
+    use common::plan::Action as _;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::super::plan::plan;
+    use super::*;
+
+    /// An API server with Clusters in v1beta2 only, which does not respond to lists.
+    fn server() -> Client {
+        let service = tower::service_fn(|request: http::Request<Body>| async move {
+            let path = request.uri().path().to_owned();
+            let (code, body) = match path.as_str() {
+                "/apis" => {
+                    let versions =
+                        json!([{ "groupVersion": "cluster.x-k8s.io/v1beta2", "version": "v1beta2" }]);
+                    let groups = json!([{ "name": "cluster.x-k8s.io", "versions": versions }]);
+                    (200, json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
+                }
+                "/apis/cluster.x-k8s.io/v1beta2" => {
+                    let clusters = json!({ "name": "clusters", "singularName": "cluster", "namespaced": true,
+                        "kind": "Cluster", "verbs": ["list", "watch"] });
+                    let list = json!({ "kind": "APIResourceList", "apiVersion": "v1",
+                        "groupVersion": "cluster.x-k8s.io/v1beta2", "resources": [clusters] });
+                    (200, list)
+                }
+                "/apis/cluster.x-k8s.io/v1beta1" => {
+                    (404, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" }))
+                }
+                _ => return std::future::pending().await,
+            };
+            let response =
+                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Infallible>(response.unwrap())
+        });
+        Client::new(service, "default")
+    }
+
+    /// Otherwise the Clusters would keep the finalizer, and their Machines the hook.
+    #[tokio::test]
+    async fn a_deleted_binding_to_a_version_that_is_not_served_any_more_waits_for_its_objects() {
+        for (kind, is_deleted, version, steps) in [
+            ("Cluster", false, None, vec![]),
+            ("Cluster", true, Some("cluster.x-k8s.io/v1beta2"), vec![]),
+            ("Tent", true, None, vec!["ReleaseBinding"]),
+        ] {
+            let deleted = is_deleted.then_some("2026-01-01T00:00:00Z");
+            let binding: DeorbitBinding = serde_json::from_value(json!({
+                "apiVersion": names::API_VERSION, "kind": "DeorbitBinding",
+                "metadata": { "name": "b", "uid": "b", "finalizers": [names::BINDING_FINALIZER],
+                    "deletionTimestamp": deleted },
+                "spec": { "targetRef": { "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": kind },
+                    "template": { "spec": { "inCluster": true } } },
+            }))
+            .unwrap();
+            let watches = Watches::new(server(), Metrics::new("deorbiter").unwrap(), Arc::new(|| {}));
+            let mut observer = Observer::new(server(), watches);
+            let key = kind_of(&binding);
+            let snapshot = observer.observe(&[Arc::new(binding)], &[]).await;
+            let resource = observer.watches.resource(&key);
+            assert_eq!(resource.map(|one| one.api_version.as_str()), version, "{kind} {is_deleted}");
+            assert_eq!(matches!(snapshot.bindings[0].targets, Targets::NotServed(_)), version.is_none());
+            let plan = plan(&snapshot).plan;
+            let planned: Vec<&str> = plan.steps.iter().map(|step| step.action.name()).collect();
+            assert_eq!(planned, steps, "{kind} {is_deleted}");
+            let of_objects = version.map(|version| (version.to_owned(), kind.to_owned()));
+            assert_eq!(
+                of_objects.is_some_and(|key| observer.watches.resource(&key).is_some()),
+                version.is_some()
+            );
+        }
+    }
 }

@@ -8,7 +8,7 @@ use common::cache::{Builder, Cache, Problem};
 use common::metrics::Metrics;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::core::PartialObjectMeta;
-use kube::discovery::{self, Scope};
+use kube::discovery::{self, ApiCapabilities, Scope};
 use kube::{Client, ResourceExt as _};
 
 /// Metadata of an object of any kind.
@@ -66,20 +66,22 @@ impl Watches {
         self.kinds.retain(|kind, _| kinds.contains(kind));
     }
 
-    /// How a kind is requested, if its watch runs.
+    /// How a kind is requested, if its watch runs. A watch of another version than its binding names has objects of that version.
     #[must_use]
     pub fn resource(&self, kind: &GroupVersionKindKey) -> Option<&ApiResource> {
-        self.kinds.get(kind).map(|watch| &watch.resource)
+        let has = |watch: &&Watch| watch.resource.api_version == kind.0 && watch.resource.kind == kind.1;
+        self.kinds.get(kind).or_else(|| self.kinds.values().find(has)).map(|watch| &watch.resource)
     }
 
-    /// The objects of a kind, as far as they are known; its watch is started if it does not run.
-    pub async fn known(&mut self, kind: &GroupVersionKindKey) -> Known<'_> {
+    /// The objects of a kind, as far as they are known; its watch is started if it does not run. `any_version`: if the API server does not
+    /// serve this version of the kind, another one counts.
+    pub async fn known(&mut self, kind: &GroupVersionKindKey, any_version: bool) -> Known<'_> {
         self.kinds.retain(|one, watch| {
             let is_gone = || watch.refusal().is_some_and(|problem| problem.code == Some(404));
             one != kind || watch.since.elapsed() < POLL_INTERVAL || !is_gone()
         });
         if !self.kinds.contains_key(kind) {
-            match self.discover(kind).await {
+            match self.discover(kind, any_version).await {
                 Ok(watch) => drop(self.kinds.insert(kind.clone(), watch)),
                 Err(known) => return known,
             }
@@ -87,6 +89,9 @@ impl Watches {
         let Some(watch) = self.kinds.get(kind) else {
             return Known::Unknown(None, "its watch has ended".to_owned());
         };
+        if watch.resource.api_version != kind.0 && !any_version {
+            return not_served(kind);
+        }
         match watch.refusal() {
             Some(Problem { message, .. }) => {
                 let ApiResource { plural, group, .. } = &watch.resource;
@@ -102,21 +107,43 @@ impl Watches {
         }
     }
 
-    async fn discover(&self, (api_version, kind): &GroupVersionKindKey) -> Result<Watch, Known<'static>> {
+    async fn discover(&self, key: &GroupVersionKindKey, any_version: bool) -> Result<Watch, Known<'static>> {
+        let (api_version, kind) = key;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let gvk = GroupVersionKind::gvk(group, version, kind);
-        match discovery::pinned_kind(&self.client, &gvk).await {
-            Ok((resource, capabilities)) => Ok(self.start(resource, capabilities.scope == Scope::Namespaced)),
-            Err(kube::Error::Api(status)) if status.code != 404 => Err(Known::Unknown(
-                None,
-                format!("cannot discover {kind} of {api_version}: {}", status.message),
-            )),
-            Err(kube::Error::Api(_) | kube::Error::Discovery(_)) => Err(Known::NotServed(format!(
-                "the API server knows no {kind} of {api_version}: install its CustomResourceDefinition, or fix targetRef"
-            ))),
-            Err(error) => {
-                Err(Known::Unknown(None, format!("cannot discover {kind} of {api_version}: {error}")))
+        let found = match discovery::pinned_kind(&self.client, &gvk).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if !is_not_served(&error) => Err(error),
+            Err(_) if any_version => self.in_any_version(group, kind).await,
+            Err(_) => Ok(None),
+        };
+        match found {
+            Ok(Some((resource, capabilities))) => {
+                Ok(self.start(resource, capabilities.scope == Scope::Namespaced))
             }
+            Ok(None) => Err(not_served(key)),
+            Err(error) => {
+                let why = match &error {
+                    kube::Error::Api(status) => status.message.clone(),
+                    error => error.to_string(),
+                };
+                Err(Known::Unknown(None, format!("cannot discover {kind} of {api_version}: {why}")))
+            }
+        }
+    }
+
+    /// A kind in the most stable version that the API server serves. None: it serves no version.
+    async fn in_any_version(
+        &self,
+        group: &str,
+        kind: &str,
+    ) -> Result<Option<(ApiResource, ApiCapabilities)>, kube::Error> {
+        match discovery::group(&self.client, group).await {
+            Ok(found) => {
+                Ok(found.resources_by_stability().into_iter().find(|(resource, _)| resource.kind == kind))
+            }
+            Err(kube::Error::Discovery(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -135,6 +162,19 @@ impl Watches {
         });
         Watch { resource, namespaced, cache, since: Instant::now() }
     }
+}
+
+fn is_not_served(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 404,
+        error => matches!(error, kube::Error::Discovery(_)),
+    }
+}
+
+fn not_served((api_version, kind): &GroupVersionKindKey) -> Known<'static> {
+    Known::NotServed(format!(
+        "the API server knows no {kind} of {api_version}: install its CustomResourceDefinition, or fix targetRef"
+    ))
 }
 
 impl Watch {
