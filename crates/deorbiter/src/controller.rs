@@ -4,9 +4,10 @@
 pub mod memo;
 pub mod reconcile;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
+use common::api::deorbit::{ApplicationCredential, Deorbit, DeorbitStatus, Phase};
 use common::api::identity::IdentityKind;
 use common::backoff::Backoff;
 use common::cache::{Cache, Change, ObjectKey};
@@ -21,6 +22,7 @@ use self::reconcile::reconcile;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::observe::pages::Unreadable;
+use crate::observe::snapshot::SameLogin;
 use crate::observe::target;
 use crate::settings::Settings;
 
@@ -50,11 +52,9 @@ pub struct Context {
 
 impl Context {
     /// Another Deorbit that needs the login of the same Secret.
-    fn same_login(&self, deorbit: &Deorbit) -> Option<String> {
+    fn same_login(&self, deorbit: &Deorbit) -> Option<SameLogin> {
         let secret = secret_of_login(deorbit)?;
-        let others = self.deorbits.indexed(BY_SECRET, &secret);
-        let other = others.iter().find(|one| one.metadata.uid != deorbit.metadata.uid && needs_login(one))?;
-        Some(ObjectKey::of(&**other).to_string())
+        same_login(deorbit, &self.deorbits.indexed(BY_SECRET, &secret))
     }
 
     /// The UID of the management cluster's namespace kube-system. It is read once.
@@ -96,6 +96,23 @@ fn secret_of_login(deorbit: &Deorbit) -> Option<String> {
     let identity = deorbit.spec.openstack.as_ref().map(|openstack| &openstack.identity_ref)?;
     let namespace = deorbit.metadata.namespace.as_deref().unwrap_or_default();
     (identity.kind == IdentityKind::Secret).then(|| format!("{namespace}/{}", identity.name))
+}
+
+/// The first of these that needs the login too; one that yields only if all of them do.
+fn same_login(deorbit: &Deorbit, all: &[Arc<Deorbit>]) -> Option<SameLogin> {
+    let others = all.iter().filter(|one| one.metadata.uid != deorbit.metadata.uid && needs_login(one));
+    let others = others.map(|one| SameLogin {
+        deorbit: ObjectKey::of(&**one).to_string(),
+        yields: ends_with_credential(one) && one.metadata.name < deorbit.metadata.name,
+    });
+    others.min_by_key(|one| one.yields)
+}
+
+/// Whether a Deorbit deletes the application credential next, or leaves it to another one.
+fn ends_with_credential(deorbit: &Deorbit) -> bool {
+    let openstack = deorbit.spec.openstack.as_ref();
+    let deletes = openstack.is_some_and(|one| one.application_credential == ApplicationCredential::Delete);
+    deletes && deorbit.status.as_ref().is_some_and(|status| status.phase == Phase::Finishing)
 }
 
 /// Whether a Deorbit needs its login, now or after a change of its spec: a planned one may be run, and a failed one may get other limits.
@@ -284,6 +301,34 @@ pub(crate) mod tests {
         assert_eq!((count("success"), count("error")), (9, 1));
         runtime.shutdown.cancel();
         run.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn of_two_deorbits_that_delete_the_same_credential_at_the_end_exactly_one_yields() {
+        let one = |name: &str, phase: &str| {
+            let openstack = json!({"identityRef": {"name": "login"}, "applicationCredential": "Delete"});
+            let spec = json!({"inCluster": true, "openstack": openstack});
+            let deorbit: Deorbit = serde_json::from_value(json!({
+                "apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit",
+                "metadata": {"name": name, "namespace": "team", "uid": name}, "spec": spec, "status": {"phase": phase},
+            }))
+            .unwrap();
+            Arc::new(deorbit)
+        };
+        for (phases, yields) in [
+            (["Finishing", "Finishing"], [Some(false), Some(true)]),
+            (["Finishing", "Verifying"], [Some(false), Some(true)]),
+            (["Verifying", "Finishing"], [Some(false), Some(false)]),
+            (["Succeeded", "Finishing"], [Some(false), None]),
+            (["Finishing", "Succeeded"], [None, Some(true)]),
+        ] {
+            let all = [one("a", phases[0]), one("b", phases[1])];
+            let seen = all.each_ref().map(|one| same_login(one, &all).map(|other| other.yields));
+            assert_eq!(seen, yields, "{phases:?}");
+        }
+        let all = ["a", "b", "c"].map(|name| one(name, "Finishing"));
+        let seen = all.each_ref().map(|one| same_login(one, &all).map(|other| other.yields));
+        assert_eq!(seen, [Some(false), Some(false), Some(true)]);
     }
 
     /// After a refusal all limits of the run restart.

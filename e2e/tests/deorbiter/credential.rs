@@ -106,7 +106,7 @@ async fn a_credential_that_cannot_delete_itself_holds_the_run_and_one_that_anoth
     let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
     assert_eq!(claims.get("data").await.unwrap().metadata.deletion_timestamp, None);
     assert!(exists(&project, Service::BlockStorage, &volume).await && !env.is_blocked().await.unwrap());
-    // Two that need the same Secret do not wait for each other: the credential is left to the last one.
+    // One that does not end is not waited for: the credential is left to the last one.
     let other = delete(json!({"kubeconfig": {"secretRef": {"name": "missing"}}}));
     env.deorbit("other", other).await.unwrap();
     env.wait_for_refusal("other", "TargetReachable", "missing").await.unwrap();

@@ -16,7 +16,7 @@ use crate::apply::store::Stored;
 use crate::apply::{Apply, store};
 use crate::error::{Error, NoClient};
 use crate::names;
-use crate::observe::snapshot::{Cluster, Run, Snapshot};
+use crate::observe::snapshot::{Cluster, Run, SameLogin, Snapshot};
 use crate::observe::{cloud, target};
 use crate::plan::{self, Decision, LATER, block};
 use crate::{routes, status};
@@ -109,7 +109,7 @@ fn pace(requeue_after: Duration, took: Duration, failures_in_a_row: u32, unchang
     waits.max(REFUSED.delay(failures_in_a_row))
 }
 
-fn run(deorbit: &Deorbit, stored: &Stored, same_login: Option<String>) -> Run {
+fn run(deorbit: &Deorbit, stored: &Stored, same_login: Option<SameLogin>) -> Run {
     let meta = &deorbit.metadata;
     let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
     let label = |key: &str| meta.labels.as_ref().and_then(|all| all.get(key)).map(String::as_str);

@@ -78,7 +78,7 @@ pub struct Run {
     /// The object that it was created for, by its annotation.
     pub target: Option<String>,
     /// Another Deorbit that needs the login of the same Secret.
-    pub same_login: Option<String>,
+    pub same_login: Option<SameLogin>,
     /// Its spec.
     pub spec: DeorbitSpec,
     /// Its status.
@@ -89,6 +89,15 @@ pub struct Run {
     pub records: Vec<Arc<Recorded>>,
     /// Why bookkeeping and records cannot be read, although the run has some.
     pub lost: Option<String>,
+}
+
+/// Another Deorbit that needs the login of the same Secret: the last one deletes the application credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SameLogin {
+    /// Its namespace and name.
+    pub deorbit: String,
+    /// It ends as well, and leaves the credential to this one.
+    pub yields: bool,
 }
 
 impl Run {

@@ -9,18 +9,21 @@ use common::conditions::Status;
 use super::action::CREDENTIAL;
 use super::presence::NOT_PROVEN;
 use super::reason::Reason;
-use super::{Act, Planner, SOON, conditions};
+use super::{Act, LATER, Planner, SOON, conditions};
 use crate::observe::snapshot::{Run, Unread, key};
 
 /// Why it stays, if another Deorbit needs it: the last one deletes it.
 pub(super) fn still_needed(run: &Run) -> Option<String> {
-    let other = run.same_login.as_ref()?;
+    let other = &run.same_login.as_ref()?.deorbit;
     Some(format!("it is still needed: Deorbit {other} logs in with the same Secret"))
 }
 
 impl Planner<'_> {
     /// At the end of a run that succeeds: records it and deletes it. None: it stays, and is added to what is left.
     pub(super) fn delete_credential(&mut self, debris: &mut Vec<Debris>) -> Option<Duration> {
+        if debris.is_empty() && self.waits_for_another() {
+            return Some(SOON);
+        }
         let one = self.cloud().and_then(|cloud| cloud.credential.clone());
         match (self.why_kept(debris.is_empty()), one) {
             (None, Some(one)) => {
@@ -35,6 +38,15 @@ impl Planner<'_> {
                 None
             }
         }
+    }
+
+    /// Two that end at the same time must not leave the credential to each other: one of them waits for the end of the other. Before it
+    /// yields, each shows for some time that it ends, so that the other one has observed it.
+    fn waits_for_another(&self) -> bool {
+        let run = &self.snapshot.run;
+        let Some(other) = run.same_login.as_ref().filter(|_| !self.book.over) else { return false };
+        let limit = if other.yields { run.spec.timeouts.api_unavailable.duration() } else { LATER };
+        !self.in_phase_for(limit)
     }
 
     /// Why it stays, if it does.
@@ -54,8 +66,9 @@ impl Planner<'_> {
     pub(super) fn credential_deleted(&mut self, id: &str) -> Option<Duration> {
         self.resumed();
         let needed = still_needed(&self.snapshot.run);
+        let is_left = self.snapshot.run.same_login.as_ref().is_some_and(|other| !other.yields);
         let is_late =
-            needed.is_some() || self.in_phase_for(self.snapshot.run.spec.timeouts.api_unavailable.duration());
+            is_left || self.in_phase_for(self.snapshot.run.spec.timeouts.api_unavailable.duration());
         let why = match &self.snapshot.cloud {
             Some(Err(Unread::CredentialGone(_))) => return self.finish(Phase::Succeeded, Vec::new()),
             _ if let Some(why) = needed => why,

@@ -7,7 +7,7 @@ use common::conditions::Status;
 use serde_json::{Value, json};
 
 use super::env::*;
-use crate::observe::snapshot::CloudVolume;
+use crate::observe::snapshot::{CloudVolume, SameLogin};
 use crate::plan::preview;
 
 const DELETE: &str = "delete the application credential cred";
@@ -111,7 +111,7 @@ fn the_credential_stays_if_not_everything_could_be_verified() {
 #[test]
 fn the_credential_is_left_to_the_last_deorbit_that_needs_it() {
     let why = "it is still needed: Deorbit ns/other logs in with the same Secret";
-    let other = || Some("ns/other".to_owned());
+    let other = || Some(SameLogin { deorbit: "ns/other".into(), yields: false });
     let mut env = cluster(json!({}));
     env.run.same_login = other();
     let preview = preview::preview(&Default::default(), &env.snapshot_now(), env.now).to_string();
@@ -133,6 +133,31 @@ fn the_credential_is_left_to_the_last_deorbit_that_needs_it() {
         ((false, Phase::Succeeded, vec!["ApplicationCredential"]), tried)
     );
     assert_eq!(late.run.status.debris[0].reason, why);
+}
+
+#[test]
+fn of_two_deorbits_that_end_together_one_waits_for_the_other_and_deletes_the_credential() {
+    let other = |yields: bool| Some(SameLogin { deorbit: "ns/other".into(), yields });
+    // Without the wait for the other one, each would observe that the other still needs the credential.
+    for (yields, steps) in [(true, 20), (false, 3)] {
+        let mut env = cluster(json!({}));
+        env.run.same_login = other(yields);
+        env.until(Phase::Finishing);
+        for _ in 0..steps {
+            env.step();
+        }
+        assert_eq!((end(&env), env.did(DELETE)), ((false, Phase::Finishing, vec![]), 0), "{yields}");
+        env.run.same_login = None;
+        env.finish();
+        assert_eq!(end(&env), (true, Phase::Succeeded, vec![]), "{yields}");
+    }
+    let mut env = cluster(json!({}));
+    env.run.same_login = other(true);
+    env.until(Phase::Finishing);
+    let begun = env.now;
+    env.finish();
+    assert_eq!(end(&env), (false, Phase::Succeeded, vec!["ApplicationCredential"]));
+    assert!(env.now.duration_since(begun).as_secs() >= 590, "it waits for timeouts.apiUnavailable");
 }
 
 #[test]
