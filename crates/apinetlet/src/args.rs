@@ -1,10 +1,10 @@
 //! apinetlet's command line. Flags that the Go program has too have its names and defaults, so that this one takes its place in a
 //! Deployment.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 use clap::{ArgAction, Args as Group, Parser, ValueEnum};
-use common::args::RuntimeArgs;
+use common::args::{BindAddress, RuntimeArgs};
 use common::cluster::ClusterArgs;
 use common::command::PlanArgs;
 use common::k8s::validation::{is_dns_label, is_label_value};
@@ -16,6 +16,10 @@ use crate::names::Flavor;
 use crate::origin::Layout;
 use crate::zap::ZapArgs;
 
+/// The help of `--health-probe-bind-address`. Other programs of this project have no value for an admin server that is off.
+const HEALTH_PROBE_BIND_ADDRESS: &str = "Address that serves /livez, /readyz, /healthz, /metrics, /statusz, /flagz and, to this host \
+    only, /loglevel; 0 for none; port 0 takes any free port, which is logged";
+
 /// Maps the networking API of this cluster onto the network control plane of another one: Networks, NetworkInterfaces, VirtualIPs,
 /// LoadBalancers, NATGateways and NetworkPolicies.
 #[derive(Parser, Clone, Debug)]
@@ -24,7 +28,8 @@ use crate::zap::ZapArgs;
     version = common::program!().version_text(),
     // --namespace is the watched one, as in the Go program.
     mut_arg("namespace", |arg| arg.long("own-namespace")),
-    mut_arg("admin_address", |arg| arg.long("health-probe-bind-address").default_value(":8081").value_parser(bind_address)),
+    mut_arg("admin_address", |arg| arg.long("health-probe-bind-address").default_value(":8081").value_parser(bind_address)
+        .value_name("[HOST]:PORT").help(HEALTH_PROBE_BIND_ADDRESS)),
     mut_arg("leader_elect", |arg| arg.default_value("false")),
 )]
 pub struct Args {
@@ -143,12 +148,20 @@ fn label_value(text: &str) -> Result<String, String> {
     Err("it has to be the value of a label: at most 63 letters, digits, - _ and ., with a letter or digit at both ends".to_owned())
 }
 
-/// As Go programs write it: `:8081` is any address of this host.
-pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, String> {
-    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
-        return Ok((Ipv6Addr::UNSPECIFIED, port).into());
+/// As Go programs write it: `:8081` is any address of this host, `localhost:8081` one address of this name, and `0` no server.
+pub(crate) fn bind_address(text: &str) -> Result<BindAddress, String> {
+    if matches!(text, "" | "0") {
+        return Ok(BindAddress(None));
     }
-    text.parse().map_err(|_| "it has to be an IP address and a port, as :8081 or 127.0.0.1:8081".to_owned())
+    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse::<u16>().ok()) {
+        return Ok(BindAddress(Some((Ipv6Addr::UNSPECIFIED, port).into())));
+    }
+    let form = "it has to be 0, or a host and a port, as :8081, localhost:8081 or 127.0.0.1:8081";
+    let resolved = text.to_socket_addrs().map_err(|error| format!("{form}: {error}"))?;
+    let addresses: Vec<SocketAddr> = resolved.collect();
+    // As net.Listen: the first IPv4 address of a name, if it has one.
+    let address = addresses.iter().find(|one| one.is_ipv4()).or(addresses.first()).copied();
+    Ok(BindAddress(Some(address.ok_or(form)?)))
 }
 
 #[cfg(test)]
@@ -173,10 +186,32 @@ mod tests {
         ]);
         let args = args.unwrap();
         assert!(args.runtime.leader.leader_elect);
-        assert_eq!(args.runtime.admin.admin_address, "[::]:8081".parse().unwrap());
+        assert_eq!(args.runtime.admin.admin_address.0, Some("[::]:8081".parse().unwrap()));
         assert_eq!(args.metrics.metrics_bind_address.0, Some("[::]:8443".parse().unwrap()));
         assert_eq!((args.own.flavor, args.own.namespace.as_str()), (Flavor::Ironcore, ""));
         assert!(!parse(&["--api-net-namespace=apinet"]).unwrap().runtime.leader.leader_elect);
+    }
+
+    #[test]
+    fn addresses_to_listen_on_are_those_of_the_go_program() {
+        for (text, addresses) in [
+            (":8081", vec!["[::]:8081"]),
+            ("127.0.0.1:8080", vec!["127.0.0.1:8080"]),
+            ("[::1]:8080", vec!["[::1]:8080"]),
+            ("localhost:8080", vec!["127.0.0.1:8080", "[::1]:8080"]),
+            ("0", vec![]),
+            ("", vec![]),
+        ] {
+            let flags = ["health-probe", "metrics"].map(|flag| format!("--{flag}-bind-address={text}"));
+            let args = parse(&["--api-net-namespace=a", flags[0].as_str(), flags[1].as_str()]).unwrap();
+            let probes = args.runtime.admin.admin_address;
+            assert_eq!(probes, args.metrics.metrics_bind_address, "{text}");
+            let is_expected = |address: SocketAddr| addresses.contains(&address.to_string().as_str());
+            assert_eq!(probes.0.is_some_and(is_expected), !addresses.is_empty(), "{text}: {probes:?}");
+        }
+        for text in ["localhost", "localhost:", ":", ":99999", "127.0.0.1"] {
+            assert!(bind_address(text).is_err(), "{text}");
+        }
     }
 
     /// A Deployment of the Go program may have any of them.

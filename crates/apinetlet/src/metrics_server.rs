@@ -2,13 +2,13 @@
 //! server has the same metrics, in plain text, as every program of this project.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use bytes::Bytes;
 use clap::{ArgAction, Args as Group};
 use common::admin::LIMITS;
+use common::args::BindAddress;
 use common::config::ConfigError;
 use common::runtime::Runtime;
 use common::server::{Builder, ClientCertificates, Tls, TlsFiles, TokenAuthentication};
@@ -22,8 +22,8 @@ use crate::args::bind_address;
 #[command(next_help_heading = "Metrics server")]
 pub struct MetricsArgs {
     /// Address of the metrics server; 0 for none
-    #[arg(long, env = "PERIMETER_METRICS_BIND_ADDRESS", default_value = "0", value_name = "[IP]:PORT", value_parser = address)]
-    pub metrics_bind_address: Address,
+    #[arg(long, env = "PERIMETER_METRICS_BIND_ADDRESS", default_value = "0", value_name = "[HOST]:PORT", value_parser = bind_address)]
+    pub metrics_bind_address: BindAddress,
     /// Serve metrics by HTTPS, to clients that may get /metrics by RBAC
     #[arg(long, env = "PERIMETER_METRICS_SECURE", default_missing_value = "true", default_value_t = true, num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
@@ -58,23 +58,12 @@ impl MetricsArgs {
     }
 }
 
-/// An address; None for `0`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address(pub Option<SocketAddr>);
-
-fn address(text: &str) -> Result<Address, String> {
-    match text {
-        "" | "0" => Ok(Address(None)),
-        text => bind_address(text).map(|address| Address(Some(address))),
-    }
-}
-
 /// Starts the server, if there is an address; it ends with the process.
 ///
 /// # Errors
 /// [`ConfigError`] for a certificate that cannot be used; an address that is in use.
 pub async fn start(runtime: &Runtime, args: &MetricsArgs) -> anyhow::Result<()> {
-    let Address(Some(address)) = args.metrics_bind_address else { return Ok(()) };
+    let BindAddress(Some(address)) = args.metrics_bind_address else { return Ok(()) };
     let mut server = Builder::new("metrics", LIMITS);
     if args.metrics_secure {
         let authentication =

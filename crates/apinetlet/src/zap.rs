@@ -1,4 +1,4 @@
-//! The log flags of the Go program, which are zap's, as those of this project.
+//! The log flags of the Go program, which are zap's, as those of this project. Their values are in upper or lower case, as there.
 
 use clap::{ArgAction, Args as Group, ValueEnum};
 use common::args::{LogArgs, LogFormat};
@@ -12,7 +12,7 @@ pub struct ZapArgs {
         action = ArgAction::Set, value_name = "BOOL")]
     pub zap_devel: Option<bool>,
     /// As --log-format, which wins
-    #[arg(long, env = "PERIMETER_ZAP_ENCODER", value_enum, value_name = "ENCODER")]
+    #[arg(long, env = "PERIMETER_ZAP_ENCODER", value_enum, ignore_case = true, value_name = "ENCODER")]
     pub zap_encoder: Option<Encoder>,
     /// As --log-filter, which wins: debug, info, error, panic, or a verbosity (1 and more is debug)
     #[arg(long, env = "PERIMETER_ZAP_LOG_LEVEL", value_name = "LEVEL", value_parser = level)]
@@ -21,7 +21,7 @@ pub struct ZapArgs {
     #[arg(long, env = "PERIMETER_ZAP_TIME_ENCODING", value_name = "ENCODING", value_parser = time_encoding)]
     pub zap_time_encoding: Option<String>,
     /// Errors are logged in one line with their causes, without stack traces; only panic is not refused
-    #[arg(long, env = "PERIMETER_ZAP_STACKTRACE_LEVEL", value_name = "LEVEL", value_parser = ["panic"])]
+    #[arg(long, env = "PERIMETER_ZAP_STACKTRACE_LEVEL", value_name = "LEVEL", value_parser = ["panic"], ignore_case = true)]
     pub zap_stacktrace_level: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub enum Encoder {
 }
 
 fn level(text: &str) -> Result<&'static str, String> {
-    match text {
+    match text.to_ascii_lowercase().as_str() {
         "debug" => Ok("debug"),
         "info" | "0" => Ok("info"),
         "error" | "panic" => Ok("error"),
@@ -45,7 +45,7 @@ fn level(text: &str) -> Result<&'static str, String> {
 }
 
 fn time_encoding(text: &str) -> Result<String, String> {
-    match text {
+    match text.to_ascii_lowercase().as_str() {
         "rfc3339" | "rfc3339nano" | "iso8601" => Ok(text.to_owned()),
         _ => Err("times are written as RFC 3339 only".to_owned()),
     }
@@ -99,6 +99,13 @@ mod tests {
             filled(&["--zap-encoder=console", "--zap-log-level=3"]),
             (Some(LogFormat::Plain), Some("debug".into()))
         );
+    }
+
+    #[test]
+    fn values_in_upper_case_are_understood() {
+        let (json, info) = (Some(LogFormat::Json), Some("info".to_owned()));
+        assert_eq!(filled(&["--zap-encoder=JSON", "--zap-log-level=INFO"]), (json, info));
+        assert_eq!(filled(&["--zap-time-encoding=ISO8601", "--zap-stacktrace-level=Panic"]), (None, None));
     }
 
     #[test]

@@ -226,12 +226,16 @@ pub struct AdminArgs {
     // Both families: a Pod of a single-family cluster has an address of only one. 8080 is what probes commonly expect.
     #[arg(long, env = "PERIMETER_ADMIN_ADDRESS", default_value = "[::]:8080", value_name = "IP:PORT",
         value_parser = socket_address)]
-    pub admin_address: SocketAddr,
+    pub admin_address: BindAddress,
 }
+
+/// An address to listen on; None for no server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindAddress(pub Option<SocketAddr>);
 
 /// Also without brackets around an address of IPv6: a manifest puts `$(HOST_IP):9470` together, and does not know of which
 /// family that is.
-fn socket_address(text: &str) -> Result<SocketAddr, String> {
+fn socket_address(text: &str) -> Result<BindAddress, String> {
     let bare = || {
         let (ip, port) = text.rsplit_once(':')?;
         Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?))
@@ -239,6 +243,7 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .ok()
         .or_else(bare)
+        .map(|address| BindAddress(Some(address)))
         .ok_or_else(|| "it has to be an IP address and a port, as [::]:8080".to_owned())
 }
 
@@ -327,7 +332,7 @@ mod tests {
             ("::1:0", "[::1]:0"),
         ] {
             let args = parse(&["--admin-address", text]).unwrap().runtime.admin;
-            assert_eq!(args.admin_address, address.parse().unwrap());
+            assert_eq!(args.admin_address, BindAddress(Some(address.parse().unwrap())));
         }
         for text in ["9470", ":9470", "localhost:9470", "10.0.0.2", "10.0.0.2:94700"] {
             assert!(parse(&["--admin-address", text]).is_err(), "{text}");

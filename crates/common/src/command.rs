@@ -8,7 +8,7 @@ use std::{future::Future, io::Write as _, net::Ipv4Addr, pin::Pin, process::Exit
 use clap::{Args, CommandFactory, FromArgMatches, ValueEnum, parser::ValueSource};
 
 use crate::{
-    args::{self, Program, RuntimeArgs},
+    args::{self, BindAddress, Program, RuntimeArgs},
     plan::{Action, Plan},
     runtime::{self, Runtime},
 };
@@ -108,7 +108,7 @@ pub fn main<A: CommandFactory + FromArgMatches>(
         Ok((args, Work::Run(job))) => runtime::run(program, args, flags, job),
         Ok((mut args, Work::RunToEnd(job))) => {
             if matches.value_source("admin_address") == Some(ValueSource::DefaultValue) {
-                args.admin.admin_address = (Ipv4Addr::LOCALHOST, 0).into();
+                args.admin.admin_address = BindAddress(Some((Ipv4Addr::LOCALHOST, 0).into()));
             }
             runtime::run(program, args, flags, job)
         }

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub use crate::{admin::Status, config::ConfigError};
 use crate::{
     admin::{self, Admin},
-    args::{LeaderArgs, LogArgs, Program, RuntimeArgs},
+    args::{BindAddress, LeaderArgs, LogArgs, Program, RuntimeArgs},
     cache,
     cluster::{self, Clients, Cluster, ClusterArgs, ClusterName, error_chain},
     config,
@@ -148,9 +148,10 @@ where
             leadership: leadership.clone(),
             log_level: telemetry.level(),
         };
-        let address = args.admin.admin_address;
-        let server = server::Builder::new("admin", admin::LIMITS).bind(address).await;
-        tokio::spawn(admin.serve(server.with_context(|| format!("admin server on {address}"))?));
+        if let BindAddress(Some(address)) = args.admin.admin_address {
+            let server = server::Builder::new("admin", admin::LIMITS).bind(address).await;
+            tokio::spawn(admin.serve(server.with_context(|| format!("admin server on {address}"))?));
+        }
 
         let events = Events::new(client.clone(), &metrics, program.name, instance(&program));
         let shutdown_token = shutdown.token();

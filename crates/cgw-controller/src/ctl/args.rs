@@ -1,9 +1,9 @@
 //! Command line of `cgw ctl`.
 
-use std::{ffi::OsString, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Subcommand, ValueEnum};
-use common::args::{AdminArgs, ClientArgs, LeaderArgs, LogArgs, RuntimeArgs};
+use common::args::{AdminArgs, BindAddress, ClientArgs, LeaderArgs, LogArgs, RuntimeArgs};
 use common::k8s::validation::is_dns_label;
 
 use crate::api::Vip;
@@ -152,7 +152,7 @@ impl Args {
             client: ClientArgs { kubeconfig, context, impersonate, ..ClientArgs::default() },
             log,
             // A command has no admin server.
-            admin: AdminArgs { admin_address: (Ipv4Addr::LOCALHOST, 0).into() },
+            admin: AdminArgs { admin_address: BindAddress(None) },
             leader: LeaderArgs::disabled(),
             graceful_shutdown_timeout: SHUTDOWN,
         }
