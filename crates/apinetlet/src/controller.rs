@@ -173,6 +173,15 @@ fn networks(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::Network>>
             let name = change.key();
             add_all(queue, &of_peer.indexed(BY_PEER, name.name()));
         })
+        // A peering is applied if both networks name each other.
+        .watches(&apply.caches.networks, |change, queue| {
+            for network in versions(change) {
+                for peering in &network.spec.peerings {
+                    let (namespace, name) = network.peer(peering);
+                    queue.add(ObjectKey::new(namespace, name));
+                }
+            }
+        })
         .watches(&apply.caches.prefixes, move |change, queue| {
             add_all(queue, &of_prefix.indexed(BY_PREFIX, &change.key().to_string()));
         });

@@ -89,8 +89,9 @@ impl Mapping for Network {
 
     fn plan(config: &Config, caches: &Caches, object: source::Network) -> Plan {
         let peer = |uid: &String| {
-            let network = caches.apinet.networks.get(&ObjectKey::new(&config.namespace, uid))?;
-            Some((uid.clone(), network.spec.id.clone()))
+            let counterpart = caches.apinet.networks.get(&ObjectKey::new(&config.namespace, uid))?;
+            let source = owned(caches.networks.indexed(BY_UID, uid).into_iter().next())?;
+            Some((uid.clone(), plan::network::Peer { source, id: counterpart.spec.id.clone() }))
         };
         let prefix = |name: &String| {
             let prefix = caches.prefixes.get(&local_key(&object, name))?;

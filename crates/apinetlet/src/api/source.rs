@@ -19,6 +19,17 @@ pub struct Network {
 }
 kind!(Network, "Network", "networks", networking);
 
+impl Network {
+    /// Namespace and name of the network that one of its peerings names.
+    #[must_use]
+    pub fn peer<'a>(&'a self, peering: &'a Peering) -> (&'a str, &'a str) {
+        let NetworkRef { namespace, name } = &peering.network_ref;
+        let own = self.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = if namespace.is_empty() { own } else { namespace.as_str() };
+        (namespace, name.as_str())
+    }
+}
+
 /// The spec of a Network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -29,7 +40,7 @@ pub struct NetworkSpec {
     /// The networks that this one shall reach.
     #[serde(deserialize_with = "or_default")]
     pub peerings: Vec<Peering>,
-    /// The networks that shall reach this one and that it names in `peerings`; ironcore writes the list.
+    /// The networks that name this one and that it names in `peerings`. ironcore writes the list, but a user may write it too.
     #[serde(deserialize_with = "or_default")]
     pub incoming_peerings: Vec<IncomingPeering>,
 }
@@ -71,15 +82,10 @@ pub struct PeeringPrefix {
     pub prefix_ref: LocalRef,
 }
 
-/// A network that shall reach this one.
+/// The read part of a network that shall reach this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IncomingPeering {
-    /// The namespace of the network that has the list if empty.
-    #[serde(deserialize_with = "or_default")]
-    pub namespace: String,
-    /// metadata.name
-    pub name: String,
     /// metadata.uid
     #[serde(deserialize_with = "or_default")]
     pub uid: String,

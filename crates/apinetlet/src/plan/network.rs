@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::{
     Act, Action, Desired, Plan, Reason, Status, add_finalizer, counterpart, is_applied_metadata, live,
     missing_finalizer, outdated, regarding,
@@ -19,10 +21,19 @@ pub struct Snapshot {
     pub source: source::Network,
     /// The apinet Network that has its UID as name.
     pub counterpart: Option<apinet::Network>,
-    /// The IDs of apinet Networks, by their names: those that `incomingPeerings` refers to.
-    pub peers: BTreeMap<String, String>,
+    /// The networks that `incomingPeerings` refers to, by their UIDs.
+    pub peers: BTreeMap<String, Peer>,
     /// The allocated Prefixes of the namespace (CIDR), by their names: those that `peerings` refers to.
     pub prefixes: BTreeMap<String, String>,
+}
+
+/// Another network.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// The source object.
+    pub source: source::Network,
+    /// The ID of the apinet Network; empty until it is allocated.
+    pub id: String,
 }
 
 /// The next steps.
@@ -94,15 +105,12 @@ fn peerings(config: &Config, snapshot: &Snapshot) -> Vec<apinet::Peering> {
     if config.flavor == Flavor::Onmetal {
         return Vec::new();
     }
-    let spec = &snapshot.source.spec;
-    let desired = spec.incoming_peerings.iter().filter_map(|incoming| {
-        let id = snapshot.peers.get(&incoming.uid).filter(|id| !id.is_empty())?;
-        let own = snapshot.source.metadata.namespace.as_deref().unwrap_or_default();
-        let namespace = |given: &str| if given.is_empty() { own.to_owned() } else { given.to_owned() };
-        let peering = spec.peerings.iter().find(|peering| {
-            peering.network_ref.name == incoming.name
-                && namespace(&peering.network_ref.namespace) == namespace(&incoming.namespace)
-        })?;
+    let Snapshot { source, peers, .. } = snapshot;
+    let desired = source.spec.incoming_peerings.iter().filter_map(|incoming| {
+        let Peer { source: other, id } = peers.get(&incoming.uid).filter(|peer| !peer.id.is_empty())?;
+        // The user of one network can write all of its spec, so that its list does not prove that the other network names it.
+        peering_with(other, &source.metadata)?;
+        let peering = peering_with(source, &other.metadata)?;
         let prefixes: Vec<_> = peering.prefixes.iter().filter_map(|one| prefix(snapshot, one)).collect();
         // No prefixes would mean the whole network.
         if prefixes.is_empty() && !peering.prefixes.is_empty() {
@@ -111,6 +119,14 @@ fn peerings(config: &Config, snapshot: &Snapshot) -> Vec<apinet::Peering> {
         Some(apinet::Peering { name: peering.name.clone(), id: id.clone(), prefixes })
     });
     desired.collect()
+}
+
+/// The peering of a network that names another one.
+fn peering_with<'a>(network: &'a source::Network, other: &ObjectMeta) -> Option<&'a source::Peering> {
+    network.spec.peerings.iter().find(|peering| {
+        let (namespace, name) = network.peer(peering);
+        other.namespace.as_deref() == Some(namespace) && other.name.as_deref() == Some(name)
+    })
 }
 
 fn prefix(snapshot: &Snapshot, one: &source::PeeringPrefix) -> Option<apinet::PeeringPrefix> {

@@ -170,10 +170,21 @@ fn peered() -> Snapshot {
             { "name": "c", "namespace": "other", "uid": "u3" },
         ],
     });
+    let peer = |namespace: &str, name: &str, network_ref: Value, id: &str| {
+        let source = json!({
+            "metadata": { "name": name, "namespace": namespace },
+            "spec": { "peerings": [{ "name": "back", "networkRef": network_ref }] },
+        });
+        Peer { source: serde_json::from_value(source).unwrap(), id: id.into() }
+    };
     Snapshot {
         source: source(spec),
         counterpart: Some(allocated("301")),
-        peers: [("u2", "302"), ("u3", "303")].map(|(uid, id)| (uid.into(), id.into())).into(),
+        peers: [
+            ("u2".into(), peer("team", "b", json!({ "name": "net" }), "302")),
+            ("u3".into(), peer("other", "c", json!({ "name": "net", "namespace": "team" }), "303")),
+        ]
+        .into(),
         prefixes: [("p".into(), "10.0.0.0/24".into())].into(),
     }
 }
@@ -194,8 +205,32 @@ fn peerings_that_both_networks_want_are_applied_with_their_prefixes() {
     assert_eq!(names(&snapshot), [("302".into(), 0), ("303".into(), 1)]);
     snapshot.source.spec.peerings[1].prefixes.remove(0);
     assert_eq!(names(&snapshot), [("302".into(), 0)], "no allocated prefix is not the whole network");
-    snapshot.peers.insert("u2".into(), String::new());
+    snapshot.peers.get_mut("u2").unwrap().id.clear();
     assert_eq!(names(&snapshot), [], "a network without an ID");
+}
+
+/// The user of a network can write its `incomingPeerings`.
+#[test]
+fn a_peering_that_the_other_network_does_not_name_is_not_applied() {
+    let ids = |change: fn(&mut Snapshot)| -> Vec<String> {
+        let mut snapshot = peered();
+        change(&mut snapshot);
+        peerings(&config(), &snapshot).into_iter().map(|one| one.id).collect()
+    };
+    assert_eq!(ids(|_| {}), ["302", "303"]);
+    assert_eq!(ids(|snapshot| snapshot.peers.get_mut("u3").unwrap().source.spec.peerings.clear()), ["302"]);
+    // The network of the same name in its own namespace.
+    let own_namespace = |snapshot: &mut Snapshot| {
+        let peer = snapshot.peers.get_mut("u3").unwrap();
+        peer.source.spec.peerings[0].network_ref.namespace.clear();
+    };
+    assert_eq!(ids(own_namespace), ["302"]);
+    assert_eq!(
+        ids(|snapshot| snapshot.source.spec.peerings.truncate(1)),
+        ["302"],
+        "this one names it no longer"
+    );
+    assert_eq!(ids(|snapshot| drop(snapshot.peers.remove("u2"))), ["303"], "it cannot be read");
 }
 
 #[test]
