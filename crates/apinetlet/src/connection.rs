@@ -1,10 +1,13 @@
 //! The flags of the connections to both clusters. `--kubeconfig` is one of [`common::args::ClientArgs`], `--api-net-kubeconfig` and
 //! `--api-net-kubeconfig-secret-name` of [`common::cluster::ClusterArgs`].
 
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use common::args::{ClientArgs, IssuedCertificate, KubeconfigSecret, RateLimit};
 
 use crate::names::Flavor;
@@ -16,18 +19,9 @@ const DEFAULT_BURST: NonZeroU32 = NonZeroU32::new(10).unwrap();
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Kubernetes")]
 pub struct ConnectionArgs {
-    /// Secret with the kubeconfig of the source cluster under the key kubeconfig, in the cluster of the Pod's service account
-    #[arg(
-        long,
-        env = "PERIMETER_KUBECONFIG_SECRET_NAME",
-        value_name = "NAME",
-        default_value = "",
-        conflicts_with = "kubeconfig"
-    )]
-    pub kubeconfig_secret_name: String,
-    /// Namespace of that Secret; the own one where this is not given
-    #[arg(long, env = "PERIMETER_KUBECONFIG_SECRET_NAMESPACE", value_name = "NAMESPACE", default_value = "")]
-    pub kubeconfig_secret_namespace: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub source_secret: SourceSecret,
     /// Kubeconfig file for the request of a client certificate (CertificateSigningRequest), if the kubeconfig of the source cluster
     /// has no valid one; it is written to that kubeconfig
     #[arg(long, env = "PERIMETER_BOOTSTRAP_KUBECONFIG", value_name = "FILE", default_value = "")]
@@ -75,6 +69,57 @@ pub struct ConnectionArgs {
     pub api_net_egress_selector_config: String,
 }
 
+/// The Secret with the kubeconfig of the source cluster, if it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceSecret(pub Option<KubeconfigSecret>);
+
+/// The flags of [`SourceSecret`].
+#[derive(Args)]
+#[command(next_help_heading = "Kubernetes")]
+struct SecretArgs {
+    /// Secret with the kubeconfig of the source cluster under the key kubeconfig. It is read with the kubeconfig of KUBECONFIG, if the
+    /// environment has one, and otherwise with the Pod's service account
+    #[arg(long, env = "PERIMETER_KUBECONFIG_SECRET_NAME", value_name = "NAME", default_value = "")]
+    kubeconfig_secret_name: String,
+    /// Namespace of that Secret; the own one where this is not given
+    #[arg(long, env = "PERIMETER_KUBECONFIG_SECRET_NAMESPACE", value_name = "NAMESPACE", default_value = "")]
+    kubeconfig_secret_namespace: String,
+}
+
+impl Args for SourceSecret {
+    fn augment_args(command: Command) -> Command {
+        SecretArgs::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        SecretArgs::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for SourceSecret {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let SecretArgs { kubeconfig_secret_name: name, kubeconfig_secret_namespace: namespace } =
+            SecretArgs::from_arg_matches(matches)?;
+        let Some(name) = given(&name) else { return Ok(SourceSecret(None)) };
+        let is_flag = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let file = matches.get_one::<OsString>("kubeconfig").filter(|file| !file.is_empty());
+        // A file of the environment is no conflict: the Secret is read with it, as the Go program does.
+        match (file.is_some() && is_flag("kubeconfig"), is_flag("kubeconfig_secret_name")) {
+            (true, true) => {
+                let text = "--kubeconfig and --kubeconfig-secret-name exclude each other\n";
+                Err(clap::Error::raw(ErrorKind::ArgumentConflict, text))
+            }
+            (true, false) => Ok(SourceSecret(None)),
+            (false, _) => Ok(SourceSecret(Some(KubeconfigSecret { name, namespace: given(&namespace) }))),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 impl ConnectionArgs {
     /// Adds them to those of the two clusters. The certificates are for the users of the Go program, which the controllers of both
     /// APIs approve.
@@ -86,8 +131,7 @@ impl ConnectionArgs {
         api_net: &mut ClientArgs,
     ) {
         let names = flavor.names();
-        source.secret = given(&self.kubeconfig_secret_name)
-            .map(|name| KubeconfigSecret { name, namespace: given(&self.kubeconfig_secret_namespace) });
+        source.secret = self.source_secret.0.clone();
         source.rate = rate(self.qps, self.burst);
         api_net.rate = rate(self.api_net_qps, self.api_net_burst);
         let plugin = names.provider_id.trim_end_matches("://");
@@ -140,7 +184,7 @@ fn empty(text: &str) -> Result<String, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
     use crate::args::Args;
@@ -168,6 +212,29 @@ mod tests {
         assert!(parse(&["--kubeconfig=/a", "--kubeconfig-secret-name=b"]).is_err());
         let (source, _) = clients(&["--kubeconfig-secret-name=b"]);
         assert_eq!(source.secret, Some(KubeconfigSecret { name: "b".to_owned(), namespace: None }));
+    }
+
+    #[test]
+    fn an_empty_kubeconfig_is_not_given() {
+        let (source, _) = clients(&["--kubeconfig=", "--kubeconfig-secret-name=b"]);
+        assert_eq!(source.secret.map(|secret| secret.name).as_deref(), Some("b"));
+        assert_eq!(clients(&["--kubeconfig=/a", "--kubeconfig-secret-name="]).0.secret, None);
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_environment() {
+        // A variable that every test has stands for that of the flag.
+        let secret = |id: &'static str, arguments: &[&str]| {
+            let command = Args::command().mut_arg(id, |arg| arg.env("PATH"));
+            let own = ["apinetlet", "--api-net-namespace=a"];
+            let arguments = own.into_iter().chain(arguments.iter().copied());
+            let args = Args::from_arg_matches(&command.try_get_matches_from(arguments).unwrap()).unwrap();
+            args.connection.source_secret.0.map(|secret| secret.name)
+        };
+        let of_flag = secret("kubeconfig", &["--kubeconfig-secret-name=b"]);
+        assert_eq!(of_flag.as_deref(), Some("b"), "KUBECONFIG is no flag");
+        assert_eq!(secret("kubeconfig_secret_name", &["--kubeconfig=/a"]), None);
+        assert_eq!(secret("kubeconfig_secret_name", &["--kubeconfig="]), std::env::var("PATH").ok());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, fmt, marker::PhantomData};
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource, value_parser};
 use kube::{Api, Client, Resource};
 
 use crate::{
@@ -94,15 +94,21 @@ impl<N: ClusterName> FromArgMatches for ClusterArgs<N> {
         let text =
             |name: &str| matches.get_one::<String>(&flag::<N>(name)).cloned().filter(|text| !text.is_empty());
         let kubeconfig = matches.get_one::<OsString>(&flag::<N>("kubeconfig")).cloned();
-        let namespace = text("kubeconfig-secret-namespace");
-        let secret = text("kubeconfig-secret-name")
+        let mut kubeconfig = kubeconfig.filter(|file| !file.is_empty());
+        let mut namespace = text("kubeconfig-secret-namespace");
+        let mut secret = text("kubeconfig-secret-name")
             .map(|name| KubeconfigSecret { name, namespace: namespace.clone() });
-        let client = ClientArgs {
-            kubeconfig: kubeconfig.filter(|file| !file.is_empty()),
-            context: text("context"),
-            secret,
-            ..ClientArgs::default()
-        };
+        if kubeconfig.is_some() && secret.is_some() {
+            // The command line wins over the environment.
+            let is_flag =
+                |name: &str| matches.value_source(&flag::<N>(name)) == Some(ValueSource::CommandLine);
+            match (is_flag("kubeconfig"), is_flag("kubeconfig-secret-name")) {
+                (true, false) => (secret, namespace) = (None, None),
+                (false, true) => kubeconfig = None,
+                _ => {}
+            }
+        }
+        let client = ClientArgs { kubeconfig, context: text("context"), secret, ..ClientArgs::default() };
         let refuse = |why: &str| {
             let text = format!("--{}-kubeconfig{why}\n", N::NAME);
             Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, text))

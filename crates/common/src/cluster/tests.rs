@@ -258,7 +258,7 @@ impl ClusterName for Edge {
 mod further {
     use std::time::Duration;
 
-    use clap::{Parser, error::ErrorKind};
+    use clap::{CommandFactory as _, FromArgMatches as _, Parser, error::ErrorKind};
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
@@ -292,6 +292,23 @@ mod further {
         }
         assert_eq!(parse(&secret[2..]).err(), Some(ErrorKind::ArgumentConflict));
         assert!(parse(&["--edge-kubeconfig", "", "--edge-kubeconfig-secret-name", "s"]).is_ok());
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_environment() {
+        // A variable that every test has stands for that of the flag.
+        let client = |id: &'static str, arguments: &[&str]| {
+            let command = Cli::command().mut_arg(id, |arg| arg.env("PATH"));
+            let matches = command.try_get_matches_from(std::iter::once(&"test").chain(arguments)).unwrap();
+            Cli::from_arg_matches(&matches).unwrap().edge.client
+        };
+        let of_secret = client("edge-kubeconfig", &["--edge-kubeconfig-secret-name=s"]);
+        assert_eq!((of_secret.kubeconfig, of_secret.secret.unwrap().name.as_str()), (None, "s"));
+        let flags = ["--edge-kubeconfig=b"];
+        for id in ["edge-kubeconfig-secret-name", "edge-kubeconfig"] {
+            let of_file = client(id, &flags);
+            assert_eq!((of_file.kubeconfig.unwrap().to_str(), of_file.secret), (Some("b"), None));
+        }
     }
 
     fn args(kubeconfig: OsString) -> ClusterArgs<Edge> {
