@@ -18,6 +18,7 @@ pub fn run() -> ExitCode {
         let Args { own, plan, connection, mut api_net, metrics, zap, mut runtime } = args;
         plan.check()?;
         metrics.check()?;
+        connection.check(plan.dry_run)?;
         let config = config(&own)?;
         zap.fill(&mut runtime.log);
         connection.fill(config.flavor, &config.namespace, &mut runtime.client, &mut api_net.client);

@@ -121,6 +121,26 @@ impl FromArgMatches for SourceSecret {
 }
 
 impl ConnectionArgs {
+    /// Refuses a dry run that could request a certificate, and write it to a kubeconfig.
+    ///
+    /// # Errors
+    /// One line that names the flag.
+    pub fn check(&self, dry_run: bool) -> anyhow::Result<()> {
+        let requesting = [
+            ("bootstrap-kubeconfig", !self.bootstrap_kubeconfig.is_empty()),
+            ("rotate-certificates", self.rotate_certificates),
+            ("api-net-bootstrap-kubeconfig", !self.api_net_bootstrap_kubeconfig.is_empty()),
+            ("api-net-rotate-certificates", self.api_net_rotate_certificates),
+        ];
+        match requesting.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) if dry_run => anyhow::bail!(
+                "--{flag} can request a certificate and write the kubeconfig, and --dry-run writes nothing: run it without --{flag}, \
+                 with a kubeconfig that has a valid credential"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Adds them to those of the two clusters. The certificates are for the users of the Go program, which the controllers of both
     /// APIs approve.
     pub fn fill(
@@ -259,6 +279,23 @@ mod tests {
             group: "apinet.ironcore.dev:system:apinetlets".to_owned(),
         };
         assert_eq!(api_net.certificate, Some(expected));
+    }
+
+    #[test]
+    fn a_dry_run_that_could_request_a_certificate_is_refused() {
+        for (flag, is_refused) in [
+            ("--bootstrap-kubeconfig=/bootstrap", true),
+            ("--rotate-certificates", true),
+            ("--api-net-bootstrap-kubeconfig=/bootstrap", true),
+            ("--api-net-rotate-certificates", true),
+            ("--bootstrap-kubeconfig=", false),
+            ("--rotate-certificates=false", false),
+            ("--kubeconfig=/a", false),
+        ] {
+            let connection = parse(&[flag]).unwrap().connection;
+            assert_eq!(connection.check(true).is_err(), is_refused, "{flag}");
+            assert!(connection.check(false).is_ok(), "{flag}");
+        }
     }
 
     #[test]
