@@ -26,6 +26,10 @@ use crate::origin::Keys;
 use crate::plan::steps::{InterfaceRef, MetadataPatch, VersionedName};
 use crate::plan::{Act, Desired, Status};
 
+/// Owns an address that was requested. The next apply, also one of the Go program, is that of the usual field manager without the address,
+/// and would remove it if this manager owned it.
+const ADDRESS_MANAGER: FieldManager = FieldManager::new("apinetlet.perimeter.dev");
+
 /// The clients and caches of both clusters.
 pub struct Apply {
     /// Names and namespace.
@@ -155,7 +159,10 @@ impl Apply {
         let (manager, policies) = (names.field_manager, self.caches.policies.as_ref());
         match desired {
             Desired::Network(one) => self.apply_one(manager, Some(&caches.networks), one).await,
-            Desired::Ip(one) => self.apply_one(manager, Some(&caches.ips), one).await,
+            Desired::Ip(one) => {
+                let manager = if one.spec.ip.is_some() { ADDRESS_MANAGER } else { manager };
+                self.apply_one(manager, Some(&caches.ips), one).await
+            }
             Desired::NatGateway(one) => self.apply_one(manager, Some(&caches.nat_gateways), one).await,
             Desired::NatGatewayAutoscaler(one) => {
                 self.apply_one(manager, Some(&caches.nat_gateway_autoscalers), one).await

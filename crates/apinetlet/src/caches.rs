@@ -30,7 +30,7 @@ pub const BY_PEER: &str = "peer";
 pub const BY_PREFIX: &str = "prefix";
 /// Prefixes by the UID of the object that controls them.
 pub const BY_OWNER: &str = "owner";
-/// apinet IPs by their address.
+/// apinet IPs by their address; VirtualIPs by that in their status.
 pub const BY_ADDRESS: &str = "address";
 /// apinet NetworkInterfaces by the UID of the source object that has claimed them.
 pub const BY_ORIGIN: &str = "origin";
@@ -115,6 +115,7 @@ impl Caches {
                 .cache::<source::VirtualIp>(runtime)
                 .packed()
                 .index(BY_TARGET, |one| one.spec.target_ref.iter().map(|target| target.uid.clone()).collect())
+                .index(BY_ADDRESS, |one| one.status.ip.iter().cloned().collect())
                 .start(),
             load_balancers: source
                 .cache::<source::LoadBalancer>(runtime)

@@ -17,7 +17,8 @@ use kube::Resource;
 use crate::api::{ApiNetKind, SourceKind, source};
 use crate::apply::Apply;
 use crate::caches::{
-    BY_NETWORK, BY_PEER, BY_PREFIX, BY_PROVIDER_UID, BY_TARGET, BY_UID, BY_VIRTUAL_IP, Caches, local_key,
+    BY_ADDRESS, BY_NETWORK, BY_PEER, BY_PREFIX, BY_PROVIDER_UID, BY_TARGET, BY_UID, BY_VIRTUAL_IP, Caches,
+    local_key,
 };
 use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
@@ -214,11 +215,24 @@ fn virtual_ips(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::Virtua
     let controller = controller::<mapping::VirtualIp>(shared)?;
     let caches = &shared.apply.caches;
     let of_interface = caches.virtual_ips.clone();
+    let of_ip = caches.virtual_ips.clone();
+    let of_virtual_ip = caches.virtual_ips.clone();
     // A deleted VirtualIP waits for the one that has claimed it, which can end or become another program's.
     let controller = controller.watches(&caches.network_interfaces, move |change, queue| {
         let uid = change.object().metadata.uid.as_deref().unwrap_or_default();
         add_all(queue, &of_interface.indexed(BY_TARGET, uid));
     });
+    // A VirtualIP without an IP waits for another object that has its address.
+    let controller = controller
+        .watches(&caches.apinet.ips, move |change, queue| {
+            let address = change.object().spec.ip.as_deref().unwrap_or_default();
+            add_all(queue, &of_ip.indexed(BY_ADDRESS, address));
+        })
+        .watches(&caches.virtual_ips, move |change, queue| {
+            for address in versions(change).filter_map(|one| one.status.ip.as_deref()) {
+                add_all(queue, &of_virtual_ip.indexed(BY_ADDRESS, address));
+            }
+        });
     Some(controller)
 }
 

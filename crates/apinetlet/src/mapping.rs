@@ -165,9 +165,13 @@ impl Mapping for VirtualIp {
     }
 
     fn plan(config: &Config, caches: &Caches, object: source::VirtualIp) -> Plan {
+        let counterpart = owned(caches.apinet.ips.get(&counterpart(config, &object)));
+        let address = object.status.ip.as_deref().filter(|_| counterpart.is_none()).unwrap_or_default();
         let snapshot = plan::virtual_ip::Snapshot {
-            counterpart: owned(caches.apinet.ips.get(&counterpart(config, &object))),
             interfaces: interfaces_with_address(config, caches, &object),
+            ips: distinct(caches.apinet.ips.indexed(BY_ADDRESS, address)),
+            virtual_ips: distinct(caches.virtual_ips.indexed(BY_ADDRESS, address)),
+            counterpart,
             source: object,
         };
         plan::virtual_ip::plan(config, &snapshot)

@@ -307,9 +307,9 @@ pub enum Reason {
     /// The VirtualIP belongs to another interface.
     #[error("VirtualIP {0} is claimed by NetworkInterface {1}")]
     VirtualIpTaken(String, String),
-    /// The address in the status of a VirtualIP belongs to another VirtualIP.
+    /// The address in the status of a VirtualIP belongs to another VirtualIP or apinet IP.
     #[error(
-        "the status of VirtualIP {0} has the address {1}, which is that of another VirtualIP; it is not used"
+        "the status of VirtualIP {0} has the address {1}, which is that of another VirtualIP or apinet IP; it is not used"
     )]
     AddressTaken(String, String),
     /// An apinet object is deleted or released.

@@ -17,13 +17,17 @@ pub struct Snapshot {
     pub counterpart: Option<apinet::Ip>,
     /// The apinet NetworkInterfaces of the source object that has claimed it, if this program manages that one.
     pub interfaces: Vec<apinet::NetworkInterface>,
+    /// Without a counterpart: the apinet IPs with the address in its status.
+    pub ips: Vec<apinet::Ip>,
+    /// The same of VirtualIPs, with itself.
+    pub virtual_ips: Vec<source::VirtualIp>,
 }
 
 /// The next steps.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
-    let Snapshot { source, counterpart: observed, interfaces } = snapshot;
+    let Snapshot { source, counterpart: observed, interfaces, .. } = snapshot;
     let regarding = regarding(config.flavor, Kind::VirtualIp, &source.metadata);
     let address = observed.as_ref().and_then(|observed| observed.spec.ip.as_ref());
     let mut public_ips = interfaces.iter().flat_map(|one| &one.spec.public_ips);
@@ -44,9 +48,16 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         plan.problem(regarding, Reason::FamilyMissing);
         return plan;
     };
+    // Another program has deleted the IP, and users have the address. An IP that exists keeps its address, which is immutable.
+    let before = source.status.ip.as_ref().filter(|_| observed.is_none());
+    if let Some(address) = before.filter(|_| is_of_other(snapshot)) {
+        let name = source.metadata.name.clone().unwrap_or_default();
+        plan.problem(regarding, Reason::AddressTaken(name, address.clone()));
+        return plan;
+    }
     let desired = apinet::Ip {
         metadata: counterpart(config, Kind::VirtualIp, &origin),
-        spec: apinet::IpSpec { kind: "Public".to_owned(), ip_family: Some(family), ip: None },
+        spec: apinet::IpSpec { kind: "Public".to_owned(), ip_family: Some(family), ip: before.cloned() },
     };
     let is_applied = |observed: &apinet::Ip| {
         is_applied_metadata(config, &desired.metadata, &observed.metadata)
@@ -63,6 +74,13 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         plan.step(Action::new(&regarding, Act::SetStatus(Status::VirtualIp(status))), Reason::StatusOutdated);
     }
     plan
+}
+
+/// Whether another object has the address in the status. Every account that may write a VirtualIP may write its status too, so that the
+/// address is not requested if two VirtualIPs have it.
+fn is_of_other(snapshot: &Snapshot) -> bool {
+    let Snapshot { source, ips, virtual_ips, .. } = snapshot;
+    !ips.is_empty() || virtual_ips.iter().any(|one| one.metadata.uid != source.metadata.uid)
 }
 
 #[cfg(test)]
@@ -91,7 +109,7 @@ mod tests {
                 ip: address.map(str::to_owned),
             },
         };
-        Snapshot { source, counterpart: Some(counterpart), interfaces: Vec::new() }
+        Snapshot { source, counterpart: Some(counterpart), ..Snapshot::default() }
     }
 
     #[test]
@@ -101,6 +119,40 @@ mod tests {
         assert_eq!(acts(&plan(&config(), &missing)), ["Apply"]);
         let applied = serde_json::to_value(&steps[0].action.act).unwrap();
         assert_eq!(applied["apply"]["spec"], json!({ "type": "Public", "ipFamily": "IPv6" }));
+    }
+
+    #[test]
+    fn an_ip_that_was_deleted_is_applied_with_its_address() {
+        let mut lost = Snapshot { counterpart: None, ..snapshot(None) };
+        lost.source.status.ip = Some("2001:db8::1".into());
+        lost.virtual_ips = vec![lost.source.clone()];
+        let steps = plan(&config(), &lost).steps;
+        let applied = serde_json::to_value(&steps[0].action.act).unwrap();
+        assert_eq!(applied["apply"]["spec"]["ip"], json!("2001:db8::1"));
+        lost.counterpart = snapshot(Some("2001:db8::1")).counterpart;
+        assert_eq!(acts(&plan(&config(), &lost)), [""; 0], "the API server has it now");
+        lost.counterpart.as_mut().unwrap().metadata.labels = None;
+        let steps = plan(&config(), &lost).steps;
+        let applied = serde_json::to_value(&steps[0].action.act).unwrap();
+        assert_eq!(applied["apply"]["spec"].get("ip"), None, "the address of an IP is its own");
+    }
+
+    #[test]
+    fn an_address_that_another_object_has_is_not_requested() {
+        let lost = || {
+            let mut lost = Snapshot { counterpart: None, ..snapshot(None) };
+            lost.source.status.ip = Some("2001:db8::1".into());
+            lost.virtual_ips = vec![lost.source.clone()];
+            lost
+        };
+        let of_ip =
+            Snapshot { ips: snapshot(Some("2001:db8::1")).counterpart.into_iter().collect(), ..lost() };
+        let mut of_virtual_ip = lost();
+        of_virtual_ip.virtual_ips.push(source::VirtualIp::default());
+        for snapshot in [of_ip, of_virtual_ip] {
+            let plan = plan(&config(), &snapshot);
+            assert_eq!((acts(&plan), problems(&plan)), (vec![], vec!["AddressTaken"]));
+        }
     }
 
     #[test]
