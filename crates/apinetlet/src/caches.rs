@@ -35,6 +35,9 @@ pub const BY_ADDRESS: &str = "address";
 /// apinet NetworkInterfaces by the UID of the source object that has claimed them.
 pub const BY_ORIGIN: &str = "origin";
 
+/// The first version with NetworkPolicies.
+const POLICIES_SINCE: &str = "ironcore-net v0.2.0";
+
 /// The caches of both clusters.
 #[derive(Clone, Debug)]
 pub struct Caches {
@@ -162,8 +165,8 @@ impl Caches {
                     .cache::<SourceNetworkPolicy>(runtime)
                     .index(BY_NETWORK, |one| vec![local_key(one, &one.spec.network_ref.name).to_string()])
                     .start(),
-                counterparts: apinet.cache(runtime).start(),
-                rules: apinet.cache(runtime).start(),
+                counterparts: apinet.cache(runtime).served_since(POLICIES_SINCE).start(),
+                rules: apinet.cache(runtime).served_since(POLICIES_SINCE).start(),
             }),
         }
     }

@@ -38,6 +38,7 @@ pub struct Builder<K> {
     kind: String,
     name: String,
     api: &'static str,
+    since: Option<&'static str>,
     manager: Option<FieldManager>,
     trim: Box<dyn Fn(&mut K) + Send + Sync>,
     indexes: Vec<Index<K>>,
@@ -98,6 +99,7 @@ impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
             kind: kind.into(),
             name: plural.into(),
             api: crate::cluster::MAIN,
+            since: None,
             manager: None,
             trim: Box::new(|_| {}),
             indexes: Vec::new(),
@@ -118,6 +120,13 @@ impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// The first version of the API server that serves the kind, for the report of an older one.
+    #[must_use]
+    pub fn served_since(mut self, version: &'static str) -> Self {
+        self.since = Some(version);
         self
     }
 
@@ -192,6 +201,7 @@ impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
             check: self.readiness.map(|readiness| readiness.check(&self.name)),
             name: self.name,
             api: self.api,
+            since: self.since,
             metrics: self.metrics,
             shared: Arc::clone(&shared),
         };

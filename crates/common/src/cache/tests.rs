@@ -310,6 +310,20 @@ async fn a_refused_watch_is_reported_and_counted_until_it_works() {
     assert!(env.metric("perimeter_watch_errors_total{api=\"main\",kind=\"Node\",reason=\"forbidden\"} 2"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_is_reported_with_the_version_that_has_it() {
+    let server = Server::new(vec![refusal(404, "404 page not found\n"), refusal(500, "etcd is away")]);
+    let nodes = Api::<Node>::all(server.client());
+    let cache = Builder::new(nodes, &(), &Metrics::new("test").unwrap()).served_since("example v2").start();
+    let problem = || cache.health().borrow().problem.clone();
+    until("the error", || problem().is_some()).await;
+    let message =
+        "404: the API server does not serve Node; example v2 is the first version that does".to_owned();
+    assert_eq!(problem(), Some(Problem { code: Some(404), message }));
+    until("another error", || problem().is_some_and(|problem| problem.code != Some(404))).await;
+    assert_eq!(problem().unwrap().message, "500 etcd is away");
+}
+
 /// As hyper-util reports a refused connection: the first text has no cause.
 #[derive(Debug, thiserror::Error)]
 #[error("client error (Connect)")]

@@ -33,6 +33,7 @@ pub(super) struct Keeper<K> {
     pub kind: String,
     pub name: String,
     pub api: &'static str,
+    pub since: Option<&'static str>,
     pub check: Option<Check>,
     pub metrics: Metrics,
     pub shared: Arc<Shared<K>>,
@@ -99,7 +100,7 @@ impl<K: Resource + Clone> Keeper<K> {
                 Ok(Some(Err(error))) if streamed && refuses_streaming(&error) => return End::NotStreamed,
                 Ok(Some(Err(error))) => {
                     failing = true;
-                    self.failed(reason(&error), code(&error), describe(&error));
+                    self.failed(reason(&error), code(&error), self.describe(&error));
                     // An object of the list was unreadable: it must not be taken for deleted when the list ends.
                     if listing.is_some() {
                         return End::Incomplete;
@@ -155,6 +156,18 @@ impl<K: Resource + Clone> Keeper<K> {
         self.shared.health.send_if_modified(|health| health.problem.take().is_some());
         if let Some(check) = &self.check {
             check.ready();
+        }
+    }
+
+    fn describe(&self, error: &watcher::Error) -> String {
+        match self.since {
+            Some(since) if code(error) == Some(404) => {
+                format!(
+                    "404: the API server does not serve {}; {since} is the first version that does",
+                    self.kind
+                )
+            }
+            _ => describe(error),
         }
     }
 
