@@ -37,12 +37,13 @@ pub struct ConnectionArgs {
     #[arg(long, env = "PERIMETER_API_NET_ROTATE_CERTIFICATES", default_missing_value = "true", default_value_t = false,
         num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
     pub api_net_rotate_certificates: bool,
-    /// The most requests a second to the source cluster; 0: no limit
+    /// The most requests a second to the source cluster, at least 0.001; 0: no limit
     #[arg(
         long,
         env = "PERIMETER_QPS",
         value_name = "NUMBER",
         default_value_t = 0.0,
+        value_parser = qps,
         allow_negative_numbers = true
     )]
     pub qps: f32,
@@ -55,6 +56,7 @@ pub struct ConnectionArgs {
         env = "PERIMETER_API_NET_QPS",
         value_name = "NUMBER",
         default_value_t = 0.0,
+        value_parser = qps,
         allow_negative_numbers = true
     )]
     pub api_net_qps: f32,
@@ -190,6 +192,14 @@ pub(crate) fn given(text: &str) -> Option<String> {
     Some(text.to_owned()).filter(|text| !text.is_empty())
 }
 
+/// A negative number is no limit, as for client-go.
+fn qps(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(qps) if qps <= 0.0 || qps >= RateLimit::MIN_QPS => Ok(qps),
+        _ => Err(format!("it has to be 0 or a number of at least {}", RateLimit::MIN_QPS)),
+    }
+}
+
 fn empty(text: &str) -> Result<String, String> {
     match text {
         "" => Ok(String::new()),
@@ -304,5 +314,16 @@ mod tests {
         assert_eq!(source.rate, None);
         assert_eq!(api_net.rate, Some(RateLimit { qps: 20.0, burst: NonZeroU32::new(30).unwrap() }));
         assert_eq!(clients(&["--qps=0.5"]).0.rate.unwrap().burst, DEFAULT_BURST);
+    }
+
+    #[test]
+    fn a_limit_near_zero_or_without_a_number_is_refused() {
+        for text in ["1e-40", "0.0009", "NaN", "many"] {
+            for flag in ["--qps", "--api-net-qps"] {
+                let refused = parse(&[&format!("{flag}={text}")]).unwrap_err().to_string();
+                assert!(refused.contains("at least 0.001"), "{refused}");
+            }
+        }
+        assert!(parse(&["--qps=0.001", "--api-net-qps=-0"]).is_ok());
     }
 }

@@ -182,10 +182,15 @@ pub struct IssuedCertificate {
 /// Requests in a second, as client-go limits them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
-    /// In the long run; more than 0.
+    /// In the long run; at least [`RateLimit::MIN_QPS`].
     pub qps: f32,
     /// At once, after a pause.
     pub burst: NonZeroU32,
+}
+
+impl RateLimit {
+    /// One request in 1000 s. With much less, the time of the next request could not be represented.
+    pub const MIN_QPS: f32 = 0.001;
 }
 
 impl ClientArgs {

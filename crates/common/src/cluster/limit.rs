@@ -65,7 +65,7 @@ struct Bucket {
 
 impl Bucket {
     fn new(limit: RateLimit) -> Bucket {
-        let interval = Duration::from_secs_f32(1.0 / limit.qps);
+        let interval = Duration::from_secs_f32(1.0 / limit.qps.max(RateLimit::MIN_QPS));
         let tolerance = interval.saturating_mul(limit.burst.get() - 1);
         Bucket { interval, tolerance, next: Instant::now() }
     }
