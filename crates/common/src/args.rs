@@ -194,6 +194,12 @@ impl RateLimit {
 }
 
 impl ClientArgs {
+    /// The context that is given. What a template has left empty is not given, as for kubectl's KUBECONFIG.
+    #[must_use]
+    pub fn given_context(&self) -> Option<&String> {
+        self.context.as_ref().filter(|context| !context.is_empty())
+    }
+
     /// The namespace that is given, else this one. What a template has left empty is not given.
     #[must_use]
     pub fn own_namespace(&self, default: String) -> String {

@@ -122,7 +122,7 @@ struct Current {
 
 impl Current {
     async fn new(kubeconfig: Kubeconfig, args: &ClientArgs) -> anyhow::Result<Current> {
-        let mut config = kubeconfig::of_kubeconfig(kubeconfig.clone(), args.context.as_ref()).await?;
+        let mut config = kubeconfig::of_kubeconfig(kubeconfig.clone(), args.given_context()).await?;
         kubeconfig::impersonate(&mut config, args);
         let validity = certificate(&config)?.map(|pem| Validity::of_pem(&pem)).transpose()?;
         Ok(Current { kubeconfig, config, validity })
@@ -193,10 +193,7 @@ impl Requests {
     /// A new certificate, with the credential of `current`, or of the bootstrap kubeconfig if that is not valid.
     async fn renew(&self, current: Option<&Current>) -> anyhow::Result<Current> {
         let bootstrap = match (&self.certificate.bootstrap_kubeconfig, current) {
-            (Some(path), current) if current.is_none_or(Current::is_expired) => match of_file(path)? {
-                Some(kubeconfig) => Some(Current::new(kubeconfig, &ClientArgs::default()).await?),
-                None => None,
-            },
+            (Some(path), current) if current.is_none_or(Current::is_expired) => self.bootstrap(path).await?,
             _ => None,
         };
         let current = bootstrap
@@ -206,8 +203,18 @@ impl Requests {
         let connections = Connections::new(&current.config)?;
         let client = self.factory.client(&current.config, &connections, None, Some(RETRIES))?;
         let pair = signing_request::request(&client, &self.certificate, self.factory.program.name).await?;
-        let context = self.args.context.as_ref().filter(|_| bootstrap.is_none());
-        Current::new(with_pair(current.kubeconfig.clone(), context, &pair)?, &self.args).await
+        let kubeconfig = with_pair(current.kubeconfig.clone(), self.args.given_context(), &pair)?;
+        Current::new(kubeconfig, &self.args).await
+    }
+
+    /// In the context of the flags: the kubeconfig with the certificate is made from it and is used in this context. Without it, each
+    /// start would request a certificate and then fail.
+    async fn bootstrap(&self, path: &Path) -> anyhow::Result<Option<Current>> {
+        let Some(kubeconfig) = of_file(path).map_err(invalid)? else { return Ok(None) };
+        let args = ClientArgs { context: self.args.context.clone(), ..ClientArgs::default() };
+        let current = Current::new(kubeconfig, &args).await;
+        let named = current.with_context(|| format!("bootstrap kubeconfig {}", path.display()));
+        Ok(Some(named.map_err(invalid)?))
     }
 }
 
@@ -322,6 +329,39 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::{config::ConfigError, metrics::Metrics};
+
+    #[tokio::test]
+    async fn a_bootstrap_kubeconfig_without_the_context_is_refused_before_the_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bootstrap");
+        let text = "current-context: a\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\nusers: []\n\
+                    contexts: [{name: a, context: {cluster: a}}]\n";
+        std::fs::write(&path, text).unwrap();
+        let renew = async |context: &str| {
+            let certificate = IssuedCertificate {
+                bootstrap_kubeconfig: Some(path.clone()),
+                rotate: false,
+                user: "u".to_owned(),
+                group: "g".to_owned(),
+            };
+            let args = ClientArgs { context: Some(context.to_owned()), ..ClientArgs::default() };
+            let factory =
+                Factory { program: crate::program!(), metrics: Metrics::new("test").unwrap(), api: MAIN };
+            Requests { certificate, args, factory }.renew(None).await.err().unwrap()
+        };
+        let refused = renew("missing").await;
+        let text = error_chain(&*refused);
+        assert!(
+            refused.is::<ConfigError>() && text.contains("missing") && text.contains("/bootstrap"),
+            "{text}"
+        );
+        // No server responds to the requests of these.
+        for context in ["a", ""] {
+            let text = error_chain(&*renew(context).await);
+            assert!(text.contains("CertificateSigningRequest cannot be created"), "{text}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_retried_with_backoff_until_it_succeeds() {

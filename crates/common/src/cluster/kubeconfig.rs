@@ -136,20 +136,17 @@ fn without_empty_fields(mut kubeconfig: Kubeconfig) -> Kubeconfig {
 /// # Errors
 /// A file cannot be read or used.
 pub(super) async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
-    // A value that a template has left empty is not given, as for kubectl's KUBECONFIG.
-    let context = args.context.clone().filter(|context| !context.is_empty());
+    let context = args.given_context();
     let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let mut config = match &args.kubeconfig {
-        Some(files) if !files.is_empty() => {
-            of_kubeconfig(merge(std::env::split_paths(files))?, context.as_ref())
-                .await
-                .with_context(|| format!("kubeconfig {}", Path::new(files).display()))?
-        }
+        Some(files) if !files.is_empty() => of_kubeconfig(merge(std::env::split_paths(files))?, context)
+            .await
+            .with_context(|| format!("kubeconfig {}", Path::new(files).display()))?,
         _ if in_pod && context.is_none() => Config::incluster().context("service account of this Pod")?,
         _ => {
             let none = "neither --kubeconfig nor KUBECONFIG is given, and ~/.kube/config cannot be used";
             let kubeconfig = Kubeconfig::read().context(none)?;
-            of_kubeconfig(kubeconfig, context.as_ref()).await.context(none)?
+            of_kubeconfig(kubeconfig, context).await.context(none)?
         }
     };
     impersonate(&mut config, args);
