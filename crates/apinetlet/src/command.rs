@@ -27,20 +27,22 @@ pub fn run() -> ExitCode {
         lease.take_if(|name| name.is_empty());
         lease.get_or_insert_with(|| config.flavor.names().lease.to_owned());
         let clusters = async move |runtime: &Runtime, config: &Config| {
-            let cluster = runtime.cluster(&api_net).await?;
+            let Some(cluster) = runtime.cluster(&api_net).await? else { return anyhow::Ok(None) };
             let namespace = config.watched_namespace.clone();
             let source = Source::new(runtime.client.clone(), config.flavor, namespace);
-            anyhow::Ok((source, ApiNet::new(cluster, config.flavor, config.namespace.clone())))
+            anyhow::Ok(Some((source, ApiNet::new(cluster, config.flavor, config.namespace.clone()))))
         };
         let work = if plan.dry_run {
             Work::command(async move |runtime| {
-                let (source, apinet) = clusters(&runtime, &config).await?;
+                let Some((source, apinet)) = clusters(&runtime, &config).await? else {
+                    anyhow::bail!("a signal ended the dry run before it was connected to the apinet cluster");
+                };
                 dry_run::run(&runtime, config, source, apinet, plan.output).await
             })
         } else {
             Work::run(async move |runtime| {
                 metrics_server::start(&runtime, &metrics).await?;
-                let (source, apinet) = clusters(&runtime, &config).await?;
+                let Some((source, apinet)) = clusters(&runtime, &config).await? else { return Ok(()) };
                 controller::run(runtime, config, source, apinet).await
             })
         };

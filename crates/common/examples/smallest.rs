@@ -6,7 +6,7 @@ use std::{future::Future, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use common::{
-    args::{self, Program, RuntimeArgs},
+    args::{self, KubeconfigSecret, Program, RuntimeArgs},
     runtime::{self, ConfigError, Runtime},
 };
 use tracing::Instrument;
@@ -24,6 +24,9 @@ struct Args {
     /// How long a reconciliation takes
     #[arg(long, default_value = "0s", env = "PERIMETER_RECONCILE_TIME", value_parser = args::duration::parse)]
     reconcile_time: Duration,
+    /// Secret with the kubeconfig of the cluster
+    #[arg(long, env = "PERIMETER_KUBECONFIG_SECRET_NAME")]
+    kubeconfig_secret_name: Option<String>,
     /// Run as a command beside the controller: no admin server, no lease
     #[arg(long, env = "PERIMETER_COMMAND")]
     command: bool,
@@ -48,10 +51,12 @@ enum Then {
 fn main() -> ExitCode {
     let command = Args::command().name(PROGRAM.name).version(PROGRAM.version_text());
     let matches = command.clone().get_matches();
-    let args = match Args::from_arg_matches(&matches) {
+    let mut args = match Args::from_arg_matches(&matches) {
         Ok(args) => args,
         Err(error) => error.exit(),
     };
+    let secret = args.kubeconfig_secret_name.map(|name| KubeconfigSecret { name, namespace: None });
+    args.runtime.client.secret = secret;
     let control = |runtime| control(runtime, args.then, args.reconcile_time);
     if args.command {
         runtime::command(PROGRAM, args.runtime, control)

@@ -99,14 +99,16 @@ impl Runtime {
         self.metrics.reconciliation(controller)
     }
 
-    /// Connects a further cluster; see [`Cluster`].
+    /// Connects a further cluster; see [`Cluster`]. None: the end was asked for first. A certificate may have to be issued for it, which
+    /// can take longer than the kubelet's grace period.
     ///
     /// # Errors
     /// [`ConfigError`] where its kubeconfig cannot be used; another error where the Secret of its kubeconfig cannot be read at
     /// present.
-    pub async fn cluster<N: ClusterName>(&self, args: &ClusterArgs<N>) -> anyhow::Result<Cluster<N>> {
+    pub async fn cluster<N: ClusterName>(&self, args: &ClusterArgs<N>) -> anyhow::Result<Option<Cluster<N>>> {
         let Runtime { program, metrics, readiness, client, namespace, .. } = self;
-        Cluster::connect(args, program, metrics, readiness, client, namespace).await
+        let connect = Cluster::connect(args, program, metrics, readiness, client, namespace);
+        self.shutdown.run_until_cancelled(connect).await.transpose()
     }
 
     /// A cache with the metrics and a readiness check of this process; see [`cache::Builder`].
@@ -132,8 +134,9 @@ where
     process(program, &args.log.clone(), async |telemetry| {
         let shutdown = Shutdown::on_signals().context("signal handlers")?;
         let metrics = Metrics::new(program.name).context("metrics")?;
-        let Clients { client, lease, default_namespace } =
-            cluster::connect(&args.client, &program, &metrics).await?;
+        let connect = cluster::connect(&args.client, &program, &metrics);
+        let Some(connected) = shutdown.token().run_until_cancelled(connect).await else { return Ok(()) };
+        let Clients { client, lease, default_namespace } = connected?;
         let namespace = args.client.own_namespace(default_namespace);
 
         let release = CancellationToken::new();
@@ -182,8 +185,10 @@ where
     process(program, &args.log, async |_| {
         let shutdown = Shutdown::on_signals().context("signal handlers")?;
         let metrics = Metrics::new(program.name).context("metrics")?;
+        let connect = cluster::connect(&args.client, &program, &metrics);
+        let connected = shutdown.token().run_until_cancelled(connect).await;
         let Clients { client, default_namespace, .. } =
-            cluster::connect(&args.client, &program, &metrics).await?;
+            connected.context("a signal ended the command before it was connected to the cluster")??;
         let events = Events::new(client.clone(), &metrics, program.name, instance(&program));
         let runtime = Runtime {
             program,

@@ -116,6 +116,26 @@ async fn a_signal_lets_the_reconciliation_finish_and_then_releases_the_lease() {
     }
 }
 
+/// As during the minute for which the issue of a client certificate may take: the kubelet kills the Pod after 30 s.
+#[tokio::test]
+async fn a_signal_while_the_cluster_is_not_connected_ends_the_process_at_once() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", silent.local_addr().unwrap());
+    for (how, code) in [(None, 0), (Some("--command"), 1)] {
+        let mut flags = vec![ALONE, "--kubeconfig-secret-name=a"];
+        flags.extend(how);
+        let mut program = start(&server, &flags, &[]);
+        let (_connection, _) = silent.accept().await.unwrap();
+        program.signal("TERM").await;
+        assert_eq!(program.code().await, code, "{:#?}", program.seen);
+        assert!(
+            !program.logged("cannot be read"),
+            "not after the timeout of the request: {:#?}",
+            program.seen
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_controller_that_does_not_drain_is_cut_off_and_keeps_the_lease_from_others() {
     let leases = Leases::default();
