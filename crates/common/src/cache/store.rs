@@ -72,9 +72,11 @@ pub(super) struct Store<K> {
     indexes: Vec<Index<K>>,
     /// The objects of a list that is not complete yet.
     listed: HashMap<ObjectKey, Kept<K>>,
+    /// The newest version among them. The list is not older; kube does not report its own version.
+    newest_listed: u64,
     /// The objects of [`Store::write`] that the watch has not delivered yet. What it delivers of them meanwhile may be older.
     written: HashSet<ObjectKey>,
-    /// The newest version that the watch has delivered since the last list began.
+    /// The newest version that the watch has delivered since the last list began, or that this list had.
     delivered: u64,
     /// How many lists have begun.
     lists: u64,
@@ -88,6 +90,7 @@ impl<K> Store<K> {
             objects: HashMap::new(),
             indexes,
             listed: HashMap::new(),
+            newest_listed: 0,
             written: HashSet::new(),
             delivered: 0,
             lists: 0,
@@ -123,6 +126,7 @@ impl<K: Resource + Clone> Store<K> {
     /// A list begins; one that was not completed is forgotten. It contains every write that was before it.
     pub fn list_begins(&mut self) {
         self.listed.clear();
+        self.newest_listed = 0;
         self.written.clear();
         self.delivered = 0;
         self.lists += 1;
@@ -131,6 +135,7 @@ impl<K: Resource + Clone> Store<K> {
     /// One object of the list. What is cached stays visible until the list is complete.
     pub fn list_has(&mut self, object: K) {
         let key = ObjectKey::of(&object);
+        self.newest_listed = self.newest_listed.max(version(&object).unwrap_or_default());
         // An unchanged object is kept once, not twice, while the list arrives.
         let object = match (self.objects.get(&key), self.get(&key)) {
             (Some(kept), Some(old)) if is_version(&*old, &object) => kept.clone(),
@@ -142,11 +147,14 @@ impl<K: Resource + Clone> Store<K> {
     /// The list is complete: what it does not have is gone.
     pub fn list_ends(&mut self) -> Vec<Replaced<K>> {
         let mut listed = mem::take(&mut self.listed);
+        self.delivered = self.delivered.max(self.newest_listed);
         // The list may be from before these writes.
         for key in &self.written {
             let object = listed.get(key).and_then(|object| self.packing.open(object));
             match (self.get(key), object) {
                 (Some(written), Some(object)) if !is_newer(&*written, &*object) => {}
+                // It is from after the write: another client has deleted the object.
+                (Some(written), None) if version(&*written) < Some(self.newest_listed) => {}
                 (Some(_), _) => {
                     let written = self.objects.get(key).cloned();
                     listed.extend(written.map(|written| (key.clone(), written)));

@@ -553,6 +553,35 @@ fn compare_index_with_scan(packing: Packing<Node>) {
     }
 }
 
+/// Another client deletes an object that this process has written, before the API server makes the list.
+#[test]
+fn a_written_object_that_a_newer_list_lacks_is_not_kept() {
+    let object = |name: &str, version: u64| {
+        let mut node = Node::default();
+        (node.metadata.name, node.metadata.uid) = (Some(name.to_owned()), Some(name.to_owned()));
+        node.metadata.resource_version = Some(version.to_string());
+        node
+    };
+    // The response comes before the list is complete, or after it.
+    for (is_late, newest, kept) in [(false, 8, false), (true, 8, false), (false, 6, true), (true, 6, true)] {
+        for packing in packings() {
+            let mut store = Store::new(|a: &Node, b| a == b, packing, Vec::new());
+            store.list_begins();
+            let lists = store.lists();
+            store.list_has(object("other", newest));
+            if is_late {
+                store.list_ends();
+                store.write(lists, object("written", 7));
+            } else {
+                store.write(lists, object("written", 7));
+                assert_eq!(store.len(), 1, "cached at once");
+                store.list_ends();
+            }
+            assert_eq!(store.get(&ObjectKey::new("", "written")).is_some(), kept, "{is_late} {newest}");
+        }
+    }
+}
+
 /// Histories of one object, which this process and others write, with lists and responses at any time: the cached version goes back
 /// at most with a list, and in the end the cache has what the server has.
 #[test]
