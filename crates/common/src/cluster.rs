@@ -36,6 +36,7 @@ mod issued;
 mod kubeconfig;
 pub(crate) mod kubernikus;
 mod limit;
+mod login;
 mod named;
 #[cfg(feature = "certificates")]
 mod signing_request;
@@ -186,13 +187,14 @@ impl Factory {
             .transpose()
             .context("retry policy")?
             .map(RetryLayer::new);
-        let auth = config.auth_layer().map_err(|error| ConfigError(error.to_string()))?;
+        let auth = config.auth_layer().map_err(|error| ConfigError(login::describe_setup(&error)))?;
         let headers = config.extra_headers_layer().map_err(|error| ConfigError(error.to_string()))?;
         let service = ServiceBuilder::new()
             .option_layer(rate.map(limit::layer))
             .layer(config.base_uri_layer())
             .timeout(WHOLE_CALL)
             .option_layer(retry)
+            .map_err(login::without_output)
             .option_layer(auth)
             .layer(headers)
             .layer(CallLayer::new(&self.program, &self.metrics, self.api, TIMEOUTS)?)

@@ -100,7 +100,21 @@ async fn an_error_of_a_kubeconfig_is_one_line_that_names_the_file_and_contains_n
     std::fs::write(&proxied, text.replace("{server: 'http://a:1'}", proxy)).unwrap();
     let proxied = refused(&args(proxied)).await;
     assert!(proxied.contains("proxy-url needs a server with an https:// URL"), "{proxied}");
-    for line in [&missing, &context, &broken, &proxied] {
+    let exec = async |script: &str| {
+        let file = kubeconfig(&folder, "e", "http://a:1", "n");
+        let plugin = format!(
+            "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: ['-c', '{script}']}}}}"
+        );
+        let text = std::fs::read_to_string(&file).unwrap().replace("{token: hidden}", &plugin);
+        std::fs::write(&file, text).unwrap();
+        refused(&args(file)).await
+    };
+    let (failing, garbled) = (exec("echo hidden; exit 3").await, exec("echo hidden").await);
+    assert!(
+        failing.contains("exit status: 3") && garbled.contains("no valid ExecCredential"),
+        "{failing} {garbled}"
+    );
+    for line in [&missing, &context, &broken, &proxied, &failing, &garbled] {
         assert!(!line.contains('\n') && !line.contains("hidden"), "{line}");
     }
 }
