@@ -88,6 +88,19 @@ async fn an_admin_address_that_is_taken_is_a_failure_that_names_it() {
 }
 
 #[tokio::test]
+async fn an_error_of_the_default_kubeconfig_contains_no_secret() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join(".kube");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("config"), "users:\n- name: u\n  user:\n    token: [hidden]\n").unwrap();
+    let output =
+        Command::new(executable()).env_clear().env("HOME", home.path()).arg(ALONE).output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("~/.kube/config cannot be used") && !text.contains("hidden"), "{text}");
+}
+
+#[tokio::test]
 async fn a_signal_lets_the_reconciliation_finish_and_then_releases_the_lease() {
     let leases = Leases::default();
     let server = leases.serve().await;

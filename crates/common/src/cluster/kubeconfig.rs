@@ -145,7 +145,7 @@ pub(super) async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
         _ if in_pod && context.is_none() => Config::incluster().context("service account of this Pod")?,
         _ => {
             let none = "neither --kubeconfig nor KUBECONFIG is given, and ~/.kube/config cannot be used";
-            let kubeconfig = Kubeconfig::read().context(none)?;
+            let kubeconfig = Kubeconfig::read().map_err(readable).context(none)?;
             of_kubeconfig(kubeconfig, context).await.context(none)?
         }
     };
