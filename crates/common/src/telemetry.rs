@@ -148,12 +148,13 @@ where
     Ok((subscriber, LogLevel { handle }))
 }
 
-/// Spans at info and above, of our own code: the exporter's own calls would make spans that make calls.
+/// Spans at info and above, of our own code: the exporter's own calls would make spans that make calls. Their events do not contain
+/// responses.
 fn spans<S>(traces: &SdkTracerProvider) -> impl Layer<S> + use<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    const FOREIGN: [&str; 5] = ["opentelemetry", "tonic", "h2", "hyper", "tower"];
+    const FOREIGN: [&str; 6] = ["opentelemetry", "tonic", "h2", "hyper", "tower", sparing::RESPONSES];
     tracing_opentelemetry::layer()
         .with_tracer(traces.tracer("perimeter"))
         // There is one thread.
@@ -268,6 +269,25 @@ mod tests {
             text.contains("INFO") && text.trim_end().ends_with("listens address=\"[::]:8080\""),
             "{text:?}"
         );
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_decoded_is_not_logged() {
+        let text = with_logs(LogFormat::Plain, Some("trace"), |_| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+                    let body = br#"{"metadata": {"name": 7}, "data": {"token": "aGlkZGVu"}}"#;
+                    Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
+                        body.to_vec(),
+                    )))
+                });
+                let client = kube::Client::new(service, "default");
+                assert!(crate::secret::SecretData::read(&client, "a", "b").await.is_err());
+            });
+            tracing::warn!("the end");
+        });
+        assert!(text.contains("the end") && !text.contains("aGlkZGVu"), "{text}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A filter for the log lines of the trace exporter: while its collector is away it logs an error every five seconds.
+//! A filter for the log lines of other crates. While its collector is away, the trace exporter logs an error every five seconds. kube's
+//! client logs each response that it cannot decode, with the whole body.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +13,10 @@ use tracing_subscriber::layer::{Context, Filter};
 /// For the next line of the same event.
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// Lets each event of OpenTelemetry's crates through once in [`INTERVAL`], and everything else always.
+/// The lines that contain responses, which can be Secrets. Their callers log the errors.
+pub(super) const RESPONSES: &str = "kube_client::client";
+
+/// Lets each event of OpenTelemetry's crates through once in [`INTERVAL`], no [`RESPONSES`], and everything else always.
 #[derive(Debug, Default)]
 pub(super) struct Sparing {
     /// By name: those crates give each of their events one.
@@ -34,8 +38,8 @@ impl Sparing {
 }
 
 impl<S: Subscriber> Filter<S> for Sparing {
-    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        true
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        metadata.target() != RESPONSES
     }
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
