@@ -16,6 +16,7 @@
 use std::{error::Error, time::Duration};
 
 use anyhow::Context;
+use http::uri::Authority;
 use kube::{
     Client, Config,
     client::{ConfigExt, retry::RetryPolicy},
@@ -102,7 +103,7 @@ pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) ->
         None => config.default_namespace.clone(),
         Some((_, default)) => default,
     };
-    tracing::info!(server = %config.cluster_url, namespace = default_namespace, "Kubernetes API");
+    tracing::info!(server = server(&config), namespace = default_namespace, "Kubernetes API");
     Ok(Clients {
         client: factory.client(&config, &connections, args.rate, Some(RETRIES))?,
         lease: factory.client(&config, &connections, None, None)?,
@@ -139,6 +140,13 @@ async fn configured(
     };
     let connections = Connections::new(&config)?;
     Ok((config, connections))
+}
+
+/// The URL of the API server for a log line: without user and password, which a kubeconfig can have in it.
+fn server(config: &Config) -> String {
+    let authority = config.cluster_url.authority().map_or("", Authority::as_str);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    config.cluster_url.to_string().replacen(authority, host, 1)
 }
 
 /// The error of a kubeconfig that cannot be read or used.

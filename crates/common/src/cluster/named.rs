@@ -184,7 +184,8 @@ impl<N: ClusterName> Cluster<N> {
         };
         let configured = super::configured(client, &factory, Some((first, namespace.to_owned()))).await;
         let (config, connections) = configured.map_err(of_cluster)?;
-        tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API of {}", N::NAME);
+        let server = super::server(&config);
+        tracing::info!(server, namespace = config.default_namespace, "Kubernetes API of {}", N::NAME);
         let client = factory.client(&config, &connections, client.rate, Some(super::RETRIES))?;
         Ok(Cluster {
             client,

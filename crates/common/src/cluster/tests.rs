@@ -119,6 +119,17 @@ async fn an_error_of_a_kubeconfig_is_one_line_that_names_the_file_and_contains_n
     }
 }
 
+#[test]
+fn the_url_of_a_log_line_has_no_password() {
+    for (url, shown) in [
+        ("https://user:hidden@a:6443/k8s/c@1", "https://a:6443/k8s/c@1"),
+        ("https://[fd00::1]:6443", "https://[fd00::1]:6443/"),
+        ("http://h/p@q", "http://h/p@q"),
+    ] {
+        assert_eq!(super::server(&Config::new(url.parse().unwrap())), shown);
+    }
+}
+
 /// A server that responds with these codes one after the other, then with the last one, and the headers of each request.
 async fn server(codes: &'static [u16]) -> (String, Arc<Mutex<Vec<HeaderMap>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
