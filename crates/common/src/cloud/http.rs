@@ -44,8 +44,8 @@ pub use wire::{Limits, Wire};
 /// we requested.
 const LIMITS: Limits = Limits { exchange: Duration::from_secs(15), bytes: 8 << 20 };
 
-/// A complete response of any status.
-#[derive(Clone, Debug)]
+/// A complete response of any status. `Debug` shows only the status: a header of a login is the token.
+#[derive(Clone)]
 pub struct Response {
     /// The status.
     pub status: StatusCode,
@@ -53,6 +53,12 @@ pub struct Response {
     pub headers: HeaderMap,
     /// The complete body.
     pub body: Bytes,
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response").field("status", &self.status).finish_non_exhaustive()
+    }
 }
 
 /// Decides whether an error response is retried. The reason is in the body, which only the cloud's client can parse.

@@ -24,6 +24,15 @@ pub enum Play {
     Stall,
 }
 
+#[test]
+fn the_debug_text_of_a_response_has_no_token() {
+    let mut headers = HeaderMap::new();
+    headers.insert("X-Subject-Token", HeaderValue::from_static("hidden"));
+    let response = Response { status: StatusCode::CREATED, headers, body: Bytes::from("hidden") };
+    let text = format!("{response:?}");
+    assert!(text.contains("201") && !text.contains("hidden"), "{text}");
+}
+
 /// A response with a status and a body.
 pub fn response(status: u16, body: &str) -> Play {
     Play::Response(status, Vec::new(), body.to_owned())

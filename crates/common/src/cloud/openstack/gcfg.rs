@@ -3,18 +3,27 @@
 //! Sections and keys are of any case; a section may have a quoted subsection; a key may come again, and without `=` it means
 //! true. `#` and `;` begin a comment, outside quotes: a password that has one must be quoted, as for Go's programs.
 
+use std::fmt;
+
 /// The sections in their order. Errors name a line and never what stands on it.
 #[derive(Debug, Default)]
 pub(super) struct Gcfg {
     entries: Vec<Entry>,
 }
 
-#[derive(Debug)]
 struct Entry {
     section: String,
     subsection: Option<String>,
     key: String,
     value: String,
+}
+
+/// Without the value, which can be a password.
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Entry { section, subsection, key, .. } = self;
+        f.debug_tuple("Entry").field(section).field(subsection).field(key).finish_non_exhaustive()
+    }
 }
 
 impl Gcfg {
@@ -185,6 +194,8 @@ mod tests {
             [ Route ]\nrouter-id=4711";
         let conf = Gcfg::parse(text).unwrap();
         let get = |key: &str| conf.get("Global", key);
+        let debug = format!("{conf:?}");
+        assert!(debug.contains("password") && !debug.contains("a #1"), "{debug}");
         for (key, value) in [
             ("auth-url", Some("https://a/v3")),
             ("password", Some("a #1; \"b\" \\ ")),
