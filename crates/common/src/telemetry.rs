@@ -174,7 +174,7 @@ fn traces(program: &Program) -> anyhow::Result<Option<SdkTracerProvider>> {
         .with_tonic()
         .with_protocol(opentelemetry_otlp::Protocol::Grpc)
         .build()
-        .map_err(|error| ConfigError(format!("OTEL_EXPORTER_OTLP_ENDPOINT: {error}")))?;
+        .map_err(|error| refused(&error.to_string(), |name| std::env::var(name).ok()))?;
     let mut resource = Resource::builder()
         .with_attribute(KeyValue::new("service.version", program.version))
         .with_attribute(KeyValue::new("vcs.ref.head.revision", program.revision));
@@ -184,6 +184,14 @@ fn traces(program: &Program) -> anyhow::Result<Option<SdkTracerProvider>> {
     Ok(Some(
         SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build(),
     ))
+}
+
+/// The error of an endpoint, whose URL can have a user and a password.
+fn refused(why: &str, value: impl Fn(&'static str) -> Option<String>) -> ConfigError {
+    let variables = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+    let secret = variables.into_iter().filter_map(value).filter(|url| url.contains('@'));
+    let why = secret.fold(why.to_owned(), |why, url| why.replace(url.trim(), "[redacted]"));
+    ConfigError(format!("OTEL_EXPORTER_OTLP_ENDPOINT: {why}"))
 }
 
 /// The variable that names another protocol than gRPC; that of the traces has precedence.
@@ -311,6 +319,19 @@ mod tests {
             [false, true, true, false],
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_refused_endpoint_is_reported_without_its_password() {
+        let of = |url: &'static str| {
+            let why = format!("endpoint '{url}/' uses HTTPS");
+            let value =
+                |name: &'static str| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| format!("{url} "));
+            refused(&why, value).to_string()
+        };
+        let text = of("https://user:hidden@collector:4317");
+        assert!(text.contains("uses HTTPS") && !text.contains("hidden"), "{text}");
+        assert!(of("https://collector:4317").contains("https://collector:4317"));
     }
 
     #[test]
