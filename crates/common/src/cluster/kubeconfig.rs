@@ -186,8 +186,16 @@ fn merge(files: impl Iterator<Item = PathBuf>) -> anyhow::Result<Kubeconfig> {
     })
 }
 
-/// kube's parse error has several lines with an excerpt, which may hold a secret.
+/// The parser's own text has an excerpt and the wrong value, which can be a secret.
 pub(super) fn readable(error: KubeconfigError) -> anyhow::Error {
-    let text = error.to_string();
-    anyhow::anyhow!("{}", text.lines().next().unwrap_or("kubeconfig cannot be read"))
+    match error {
+        KubeconfigError::Parse(error) => {
+            let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
+            anyhow::anyhow!("{line}this is no YAML, or a field of another kind than a kubeconfig has there")
+        }
+        error => {
+            let text = error.to_string();
+            anyhow::anyhow!("{}", text.lines().next().unwrap_or("kubeconfig cannot be read"))
+        }
+    }
 }

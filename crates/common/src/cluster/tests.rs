@@ -94,6 +94,11 @@ async fn an_error_of_a_kubeconfig_is_one_line_that_names_the_file_and_contains_n
     let broken = folder.path().join("broken");
     std::fs::write(&broken, "users:\n- name: u\n  user:\n    token: [hidden]\n").unwrap();
     let broken = refused(&args(broken.into_os_string())).await;
+    let misplaced = folder.path().join("misplaced");
+    std::fs::write(&misplaced, "users:\n- name: u\n  user:\n    exec:\n      interactiveMode: hidden\n")
+        .unwrap();
+    let misplaced = refused(&args(misplaced.into_os_string())).await;
+    assert!(misplaced.contains("no YAML, or a field of another kind"), "{misplaced}");
     let proxied = kubeconfig(&folder, "p", "http://a:1", "n");
     let text = std::fs::read_to_string(&proxied).unwrap();
     let proxy = "{server: 'http://a:1', proxy-url: 'http://user:hidden@proxy:3128'}";
@@ -114,7 +119,7 @@ async fn an_error_of_a_kubeconfig_is_one_line_that_names_the_file_and_contains_n
         failing.contains("exit status: 3") && garbled.contains("no valid ExecCredential"),
         "{failing} {garbled}"
     );
-    for line in [&missing, &context, &broken, &proxied, &failing, &garbled] {
+    for line in [&missing, &context, &broken, &misplaced, &proxied, &failing, &garbled] {
         assert!(!line.contains('\n') && !line.contains("hidden"), "{line}");
     }
 }
