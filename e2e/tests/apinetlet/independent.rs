@@ -7,7 +7,7 @@ use apinetlet::api::{apinet, source};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::environment::{TestEnv, create, create_with, delete, wait, wait_gone};
+use super::environment::{TestEnv, create, create_with, delete, patch, wait, wait_gone};
 use super::mapping::settled;
 
 /// The name of each object of the other program.
@@ -135,4 +135,31 @@ async fn a_network_that_another_program_has_deleted_gets_its_id_back() {
     let is_new = |one: &apinet::Network| one.uid() != before.uid() && !one.spec.id.is_empty();
     let after = wait(&networks, &uid, "a new apinet Network", is_new).await;
     assert_eq!(after.spec.id, before.spec.id);
+}
+
+#[tokio::test]
+async fn an_ip_that_another_program_has_deleted_gets_its_address_back() {
+    let (env, _apinetlet) = TestEnv::started().await;
+    let (virtual_ips, ips) = (env.source::<source::VirtualIp>(), env.apinet::<apinet::Ip>());
+    for name in ["free", "kept"] {
+        create(&virtual_ips, name, json!({ "type": "Public", "ipFamily": "IPv4" })).await;
+        wait(&virtual_ips, name, "an address", |one| one.status.ip.is_some()).await;
+    }
+    // An address that is free again, and comes before the other one.
+    delete(&virtual_ips, "free").await;
+    wait_gone(&virtual_ips, "free").await;
+    let uid = virtual_ips.get("kept").await.unwrap().uid().unwrap();
+    let before = ips.get(&uid).await.unwrap();
+    delete(&ips, &uid).await;
+    let is_new = |one: &apinet::Ip| one.uid() != before.uid() && one.spec.ip.is_some();
+    let after = wait(&ips, &uid, "a new apinet IP", is_new).await;
+    assert_eq!(after.spec.ip, before.spec.ip);
+    // Without its label, it is applied by the usual field manager, without the address.
+    let label = "apinetlet.ironcore.dev/source-cluster";
+    patch(&ips, &uid, json!({ "metadata": { "labels": { label: null } } })).await;
+    wait(&ips, &uid, "its label", |one| one.labels().contains_key(label)).await;
+    assert_eq!(ips.get(&uid).await.unwrap().spec.ip, before.spec.ip);
+    delete(&virtual_ips, "kept").await;
+    wait_gone(&virtual_ips, "kept").await;
+    assert!(ips.get_opt(&uid).await.unwrap().is_none());
 }
