@@ -381,8 +381,9 @@ mod tests {
 
     /// A process whose API server responds to every request with this status.
     fn failing_runtime(code: u16) -> Runtime {
+        let reason = if code == 404 { "NotFound" } else { "no" };
         let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": "no", "reason": "no", "code": code })
+            "message": "no", "reason": reason, "code": code })
         .to_string();
         let service = tower::service_fn(move |_: http::Request<Body>| {
             let body = Body::from(body.clone().into_bytes());
