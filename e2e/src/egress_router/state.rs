@@ -8,17 +8,34 @@ use crate::netns::{Node, Snapshot};
 /// of both families. Counters, times and conntrack entries are omitted, and so is the operational state of a link, which follows its
 /// cause up to a second later (linux/net/core/link_watch.c).
 const TAKE: &str = r#"
-section() { sed "s|^|$1: |"; }
-ip -d -o link | sed -E 's/^[0-9]+: //; s/@[^:]*:/:/; s/ [a-z_]+_timer +[0-9.]+//g; s/NO-CARRIER,//; s/,LOWER_UP//; s/ state [A-Z]+//' | section link
-ip -o addr | sed -E 's/^[0-9]+: //; s/ valid_lft.*//' | section address
-ip -4 route show table all | section route
-ip -6 route show table all | sed -E 's/ expires [0-9]+sec/ expires/' | section route6
-ip -4 rule | section rule
-ip -6 rule | section rule6
-# The order of rules in a chain is state, and the name of its place besides.
-nft -s list ruleset | awk '/^table/ { t = $0 } /^\tchain|^\tset|^\tmap/ { c = $2; n = 0 } { print t, c, ++n, $0 }' | section nft
-cd /proc/sys/net
-{ grep -rs '' ipv4 ipv6 || true; } | grep -v stable_secret | section sysctl
+section() { printf '\036%s\n' "$1"; }
+{
+  section link; ip -d -o link
+  section address; ip -o addr
+  section route; ip -4 route show table all
+  section route6; ip -6 route show table all
+  section rule; ip -4 rule
+  section rule6; ip -6 rule
+  section nft; nft -s list ruleset
+  cd /proc/sys/net
+  section sysctl; grep -rs '' ipv4 ipv6 || true
+} | awk '
+  /^\036/ { section = substr($0, 2); next }
+  section ~ /^(link|address)$/ { sub(/^[0-9]+: /, "") }
+  section == "link" {
+    sub(/@[^:]*:/, ":"); gsub(/ [a-z_]+_timer +[0-9.]+/, "")
+    sub(/NO-CARRIER,/, ""); sub(/,LOWER_UP/, ""); sub(/ state [A-Z]+/, "")
+  }
+  section == "address" { sub(/ valid_lft.*/, "") }
+  section == "route6" { sub(/ expires [0-9]+sec/, " expires") }
+  # The order of rules in a chain is state, and the name of its place besides.
+  section == "nft" {
+    if (/^table/) table = $0
+    if (/^\tchain|^\tset|^\tmap/) { place = $2; n = 0 }
+    $0 = table " " place " " ++n " " $0
+  }
+  section == "sysctl" && /stable_secret/ { next }
+  { print section ": " $0 }'
 "#;
 
 impl Node {

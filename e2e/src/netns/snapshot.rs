@@ -5,31 +5,45 @@ use std::collections::BTreeSet;
 use super::Node;
 
 /// Each line is prefixed with its section. Counters and comments are left out, and tables of iptables without a rule of
-/// any kind are equal to no table, because listing a table creates it.
+/// any kind are equal to no table, because listing a table creates it. One program edits all lines: snapshots would start a third of all
+/// processes of the integration tests.
 pub(crate) const TAKE: &str = r#"
-section() { sed "s|^|$1: |"; }
-ip -d -o link | sed -E 's/^[0-9]+: //; s/@[^:]*:/:/' | section link
-ip -o addr | sed -E 's/^[0-9]+: //; s/ valid_lft.*//' | section address
-ip -4 route show table all | section route
-ip -6 route show table all 2>/dev/null | section route6
-ip -4 rule | section rule
-ip -6 rule 2>/dev/null | section rule6
-for kind in nft legacy; do
-  for family in iptables ip6tables; do
-    if command -v xtables-$kind-multi >/dev/null; then
-      xtables-$kind-multi $family-save 2>/dev/null |
-        sed -E '/^#|^COMMIT|^:[A-Z]+ ACCEPT/d; s/ ?\[[0-9]+:[0-9]+\]//; /^\*/{h;d}; G; s/(.*)\n\*(.*)/\2 \1/' |
-        section $family-$kind
-    else
-      echo "xtables-$kind-multi is not installed" | section $family-$kind
-    fi
+section() { printf '\036%s\n' "$1"; }
+{
+  section link; ip -d -o link
+  section address; ip -o addr
+  section route; ip -4 route show table all
+  section route6; ip -6 route show table all 2>/dev/null
+  section rule; ip -4 rule
+  section rule6; ip -6 rule 2>/dev/null
+  for kind in nft legacy; do
+    for family in iptables ip6tables; do
+      section $family-$kind
+      if command -v xtables-$kind-multi >/dev/null; then
+        xtables-$kind-multi $family-save 2>/dev/null
+      else
+        echo "xtables-$kind-multi is not installed"
+      fi
+    done
   done
-done
-cd /proc/sys/net/ipv4
-grep -rs '' ip_forward conf | section sysctl
-for file in /etc/netplan/* /run/netplan/*; do
-  if [ -f "$file" ]; then echo "$(stat -c %a "$file") $file $(tr '\n' '~' <"$file")" | section netplan; fi
-done
+  cd /proc/sys/net/ipv4
+  section sysctl; grep -rs '' ip_forward conf
+  section netplan
+  for file in /etc/netplan/* /run/netplan/*; do
+    if [ -f "$file" ]; then echo "$(stat -c %a "$file") $file $(tr '\n' '~' <"$file")"; fi
+  done
+} | awk '
+  /^\036/ { section = substr($0, 2); table = ""; next }
+  section ~ /^(link|address)$/ { sub(/^[0-9]+: /, "") }
+  section == "link" { sub(/@[^:]*:/, ":") }
+  section == "address" { sub(/ valid_lft.*/, "") }
+  section ~ /^ip6?tables-/ {
+    if (/^#|^COMMIT|^:[A-Z]+ ACCEPT/) next
+    if (/^\*/) { table = substr($0, 2) " "; next }
+    sub(/ ?\[[0-9]+:[0-9]+\]/, "")
+    $0 = table $0
+  }
+  { print section ": " $0 }'
 "#;
 
 /// Links, addresses, routes, rules, iptables of both kinds, switches and netplan's files of a node.
