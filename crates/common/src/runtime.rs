@@ -78,6 +78,28 @@ impl fmt::Debug for Runtime {
 }
 
 impl Runtime {
+    /// A process that takes part in no election and acts at once; `pod` is the reporting instance of its Events. Nothing asks it to end
+    /// until `shutdown` is cancelled.
+    pub fn without_election(
+        program: Program,
+        client: Client,
+        namespace: String,
+        metrics: Metrics,
+        pod: String,
+    ) -> Self {
+        Runtime {
+            events: Events::new(client.clone(), &metrics, program.name, pod),
+            readiness: Readiness::default(),
+            leadership: Leadership::always(),
+            shutdown: CancellationToken::new(),
+            status: Status::default(),
+            program,
+            client,
+            namespace,
+            metrics,
+        }
+    }
+
     /// Waits until this process leads. False: the end was asked for first.
     ///
     /// Caches are started before, so that a standby is ready and takes over at once.
@@ -189,21 +211,13 @@ where
         let connected = shutdown.token().run_until_cancelled(connect).await;
         let Clients { client, default_namespace, .. } =
             connected.context("a signal ended the command before it was connected to the cluster")??;
-        let events = Events::new(client.clone(), &metrics, program.name, instance(&program));
-        let runtime = Runtime {
-            program,
-            namespace: args.client.own_namespace(default_namespace),
-            events: events.clone(),
-            metrics,
-            readiness: Readiness::default(),
-            leadership: Leadership::always(),
-            shutdown: shutdown.token(),
-            status: Status::default(),
-            client,
-        };
+        let namespace = args.client.own_namespace(default_namespace);
+        let mut runtime = Runtime::without_election(program, client, namespace, metrics, instance(&program));
+        runtime.shutdown = shutdown.token();
         let release = CancellationToken::new();
         let election = without_election(&release);
-        let process = Process { release, shutdown, events, timeout: COMMAND_SHUTDOWN };
+        let process =
+            Process { release, shutdown, events: runtime.events.clone(), timeout: COMMAND_SHUTDOWN };
         process.supervise(work(runtime), election).await
     })
 }

@@ -194,8 +194,6 @@ impl Reconciler for Context {
 pub(crate) mod tests {
     use std::convert::Infallible;
 
-    use common::events::Events;
-    use common::leader::Leadership;
     use kube::Client;
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -205,17 +203,7 @@ pub(crate) mod tests {
     /// A leader that talks to this API server.
     pub(crate) fn runtime(client: Client) -> Runtime {
         let metrics = common::metrics::Metrics::new("deorbiter").unwrap();
-        Runtime {
-            program: common::program!(),
-            namespace: "team".into(),
-            readiness: Default::default(),
-            events: Events::new(client.clone(), &metrics, "deorbiter", "test".into()),
-            leadership: Leadership::always(),
-            shutdown: Default::default(),
-            status: Default::default(),
-            client,
-            metrics,
-        }
+        Runtime::without_election(common::program!(), client, "team".into(), metrics, "test".into())
     }
 
     fn deorbit(metadata: Value, status: Value) -> Deorbit {

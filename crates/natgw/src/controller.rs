@@ -407,9 +407,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use common::cloud::hcloud::Token;
-    use common::leader::Leadership;
-    use common::readiness::Readiness;
-    use common::runtime::Status;
     use kube::client::Body;
     use serde_json::json;
 
@@ -428,17 +425,13 @@ mod tests {
         });
         let client = kube::Client::new(service, "natgw");
         let metrics = common::metrics::Metrics::new("natgw").unwrap();
-        Runtime {
-            program: common::program!(),
-            namespace: "natgw".to_owned(),
-            readiness: Readiness::default(),
-            events: Events::new(client.clone(), &metrics, "natgw", "natgw-0".to_owned()),
-            leadership: Leadership::always(),
-            shutdown: Default::default(),
-            status: Status::default(),
-            metrics,
+        Runtime::without_election(
+            common::program!(),
             client,
-        }
+            "natgw".to_owned(),
+            metrics,
+            "natgw-0".to_owned(),
+        )
     }
 
     #[tokio::test]

@@ -366,10 +366,6 @@ mod tests {
 
     use common::api::routegc::{Counts, Quota};
     use common::controller::Reconciler as _;
-    use common::events::Events;
-    use common::leader::Leadership;
-    use common::readiness::Readiness;
-    use common::runtime::Status;
     use kube::Client;
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -394,17 +390,7 @@ mod tests {
 
     fn runtime(client: Client) -> Runtime {
         let metrics = common::metrics::Metrics::new("routegc").unwrap();
-        Runtime {
-            program: common::program!(),
-            namespace: "ns".to_owned(),
-            readiness: Readiness::default(),
-            events: Events::new(client.clone(), &metrics, "routegc", "pod".to_owned()),
-            leadership: Leadership::always(),
-            shutdown: Default::default(),
-            status: Status::default(),
-            metrics,
-            client,
-        }
+        Runtime::without_election(common::program!(), client, "ns".to_owned(), metrics, "pod".to_owned())
     }
 
     fn flags() -> Config {

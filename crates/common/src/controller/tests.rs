@@ -6,10 +6,9 @@ use std::{
 };
 
 use kube::Client;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{admin::Status, events::Events, leader::Leadership, metrics::Metrics, readiness::Readiness};
+use crate::metrics::Metrics;
 
 fn runtime() -> Runtime {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -17,17 +16,7 @@ fn runtime() -> Runtime {
     });
     let client = Client::new(service, "default");
     let metrics = Metrics::new("test").unwrap();
-    Runtime {
-        program: crate::program!(),
-        namespace: "default".to_owned(),
-        metrics: metrics.clone(),
-        readiness: Readiness::default(),
-        events: Events::new(client.clone(), &metrics, "test", "pod".to_owned()),
-        leadership: Leadership::always(),
-        shutdown: CancellationToken::new(),
-        status: Status::default(),
-        client,
-    }
+    Runtime::without_election(crate::program!(), client, "default".to_owned(), metrics, "pod".to_owned())
 }
 
 #[derive(Clone, Copy, Debug, thiserror::Error)]

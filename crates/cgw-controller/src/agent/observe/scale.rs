@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Instant};
 
 use bytes::Bytes;
-use common::{leader::Leadership, metrics::Metrics, readiness::Readiness, runtime::Status};
+use common::metrics::Metrics;
 use futures::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -12,7 +12,6 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
@@ -137,17 +136,8 @@ async fn memory_and_time_with_5000_pods() {
     });
     let client = kube::Client::new(api, "default");
     let metrics = Metrics::new("cgw-controller").unwrap();
-    let runtime = Runtime {
-        program: common::program!(),
-        namespace: "cgw-system".into(),
-        readiness: Readiness::default(),
-        events: common::events::Events::new(client.clone(), &metrics, "cgw-controller", "test".into()),
-        leadership: Leadership::always(),
-        shutdown: CancellationToken::new(),
-        status: Status::default(),
-        metrics,
-        client,
-    };
+    let runtime =
+        Runtime::without_election(common::program!(), client, "cgw-system".into(), metrics, "test".into());
     let settings = Settings { node: "n0".into(), namespace: "cgw-system".into(), binds: names::BINDS.into() };
     let before = resident();
     let start = Instant::now();

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, convert::Infallible};
 
-use common::{events::Events, leader::Leadership, readiness::Readiness};
 use kube::client::Body;
 
 use super::*;
@@ -68,17 +67,13 @@ impl Setup {
         });
         let client = kube::Client::new(api, "default");
         let metrics = common::metrics::Metrics::new("cgw-controller").unwrap();
-        let runtime = Runtime {
-            program: common::program!(),
-            namespace: "cgw-system".into(),
-            readiness: Readiness::default(),
-            events: Events::new(client.clone(), &metrics, "cgw-controller", "test".into()),
-            leadership: Leadership::always(),
-            shutdown: CancellationToken::new(),
-            status: Status::default(),
-            metrics,
+        let runtime = Runtime::without_election(
+            common::program!(),
             client,
-        };
+            "cgw-system".into(),
+            metrics,
+            "test".into(),
+        );
         Setup { env: Arc::new(Mutex::new(TestEnv::bound())), kernel: Arc::default(), runtime, requests }
     }
 
