@@ -16,9 +16,6 @@ use crate::cni::{Code, Error};
 use crate::config::ip_config::is_object_name;
 use crate::http::retry::RetryBudget;
 
-/// Default time limit of reading a ConfigMap: ADD delays the pod's start, and the kubelet retries.
-pub const DEADLINE: Duration = Duration::from_secs(5);
-
 /// Timeout of one attempt: the API server responds within milliseconds, and another connection may reach another of its instances.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
 

@@ -10,12 +10,12 @@ pub mod set;
 
 use common::netlink::Error;
 use common::netlink::message::{FLAG_ECHO, split};
-use common::netlink::nftables::{all_tables, commit, commit_with};
+use common::netlink::nftables::{all_tables, commit, commit_with, message};
 use common::netlink::socket::{Protocol, Socket};
 
 use crate::cni::{self, ToCni};
 use fingerprint::find;
-use ruleset::{Subject, message};
+use ruleset::Subject;
 
 pub use common::netlink::nftables::Family;
 pub use common::netlink::nftables::expression::Expression;

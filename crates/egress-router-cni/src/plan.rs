@@ -73,15 +73,6 @@ impl Family {
     pub fn is_v6(self) -> bool {
         self == Self::V6
     }
-
-    /// The prefix length of a single address.
-    #[must_use]
-    pub fn host_prefix(self) -> u8 {
-        match self {
-            Self::V4 => 32,
-            Self::V6 => 128,
-        }
-    }
 }
 
 /// The identity of an attachment, by which DEL, GC and CHECK find it.

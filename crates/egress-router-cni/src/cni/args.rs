@@ -10,8 +10,6 @@ pub struct Args {
     pub pod_namespace: Option<String>,
     /// `K8S_POD_NAME`.
     pub pod_name: Option<String>,
-    /// `K8S_POD_UID`.
-    pub pod_uid: Option<String>,
     /// `MAC`, the older form of `runtimeConfig.mac`.
     pub mac: Option<String>,
     /// `IP`, the older form of `runtimeConfig.ips`.
@@ -37,7 +35,6 @@ impl Args {
             let field = match key {
                 "K8S_POD_NAMESPACE" => &mut args.pod_namespace,
                 "K8S_POD_NAME" => &mut args.pod_name,
-                "K8S_POD_UID" => &mut args.pod_uid,
                 "MAC" => &mut args.mac,
                 "IP" => &mut args.ip,
                 _ => continue,
@@ -64,7 +61,6 @@ mod tests {
         .unwrap();
         assert_eq!(args.pod_namespace.as_deref(), Some("web"));
         assert_eq!(args.pod_name.as_deref(), Some("router-7"));
-        assert_eq!(args.pod_uid.as_deref(), Some("u-1"));
         assert_eq!(args.mac.as_deref(), Some("02:00:00:00:00:01"));
         assert_eq!(args.ip.as_deref(), Some("192.168.3.10/24"));
     }

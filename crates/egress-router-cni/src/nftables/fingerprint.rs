@@ -7,11 +7,10 @@ use std::cmp::Ordering;
 
 use common::netlink::Error;
 use common::netlink::message::{Attribute, Malformed, split};
+use common::netlink::nftables::{Family, message};
 use common::netlink::socket::Socket;
 use ring::digest::{Context, SHA256};
 
-use super::Family;
-use super::ruleset::message;
 use crate::cni::{self, ToCni};
 
 /// The version of the fingerprint, its first character. It changes with the attributes that are compared: then CHECK does not compare the

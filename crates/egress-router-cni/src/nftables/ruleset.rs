@@ -3,7 +3,7 @@
 use std::fmt;
 
 use common::netlink::message::{FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, Message};
-use common::netlink::nftables::{self, Family, comment};
+use common::netlink::nftables::{Family, comment, message};
 
 use super::rule::Rule;
 use super::set::Set;
@@ -139,12 +139,6 @@ impl fmt::Display for Subject<'_> {
             }
         }
     }
-}
-
-/// A message of nf_tables about a table of `family`; `kind` is NFT_MSG_*.
-#[must_use]
-pub fn message(family: Family, kind: u16, flags: u16) -> Message {
-    nftables::message(family, kind, flags)
 }
 
 impl Ruleset {

@@ -20,7 +20,7 @@ use crate::{aws, kubernetes, observe};
 
 use super::Context;
 
-/// Timeout of the API server. Runtimes wait for minutes.
+/// Time limit of reading a ConfigMap: ADD delays the pod's start, and the kubelet retries.
 const CONFIG_MAP: Duration = Duration::from_secs(5);
 
 /// The pod's `ip`: of `ip`, of its entry in `podIP`, or of the ConfigMap.
