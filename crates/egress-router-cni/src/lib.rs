@@ -11,7 +11,7 @@
 //! Everything is read, validated and decided before the pod is changed. A journal has all that undoes the steps. When a step fails, the
 //! steps before it are rolled back.
 //!
-//! * [`program`]: dispatches the operation. [`verb`]: one file for each operation: add, del, check, status, gc, version.
+//! * [`program`]: dispatches the operation. [`verb`]: one file for each operation: add, del, check, status, gc.
 //! * [`cni`]: the protocol: call, versions, results, errors. [`config`]: the network configuration and the node's settings.
 //! * [`observe`]: reads the state of the node and the pod. [`mod@plan`]: the steps, as plain data. [`apply`]: the only writer.
 //!   [`firewall`]: an attachment's nf_tables table.

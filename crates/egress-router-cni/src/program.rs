@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 
-use crate::cni::version::requested;
+use crate::cni::version::{requested, supported_json};
 use crate::cni::{Call, Code, Command, Error};
 use crate::config::network::Network;
 use crate::config::settings::Settings;
@@ -61,7 +61,7 @@ fn call(dry_run: bool) -> ExitCode {
         Err(error) => return fail(&error, &requested(b"")),
     };
     if call.command == Command::Version {
-        return print(&verb::version::version(&stdin));
+        return print(&supported_json(&requested(&stdin)));
     }
     match output(&call, &stdin, dry_run, get) {
         Ok(output) => print(&output),
@@ -78,13 +78,11 @@ fn output(
     let network = Network::parse(stdin, call)?;
     network.version.has(call.command)?;
     let log = Log::open(network.log_file.as_deref(), network.log_level.as_deref());
-    let mut unread = None;
-    let settings = if call.command.is_teardown() {
+    let (settings, unread) = if call.command.is_teardown() {
         let (settings, wrong) = Settings::for_teardown(get);
-        unread = wrong;
-        Ok(settings)
+        (Ok(settings), wrong)
     } else {
-        Settings::load(get)
+        (Settings::load(get), None)
     };
     if let Some(wrong) = &unread {
         log.error(format_args!("{wrong}: this call uses the default of each setting that cannot be read"));
@@ -133,7 +131,7 @@ fn dispatch(context: &Context<'_>, dry_run: bool) -> Result<String, Error> {
         Command::Check => verb::check::check(context).map(nothing),
         Command::Status => verb::status::status(context).map(nothing),
         Command::Gc => verb::gc::gc(context).map(nothing),
-        Command::Version => Ok(verb::version::version(b"")),
+        Command::Version => Ok(supported_json(&requested(b""))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! One file for each operation, and shared functions.
+//! One file for each operation but VERSION, and shared functions.
 
 pub mod add;
 pub mod check;
@@ -9,7 +9,6 @@ pub mod namespaces;
 pub mod resolve;
 pub mod result;
 pub mod status;
-pub mod version;
 
 use crate::cni::Call;
 use crate::config::network::Network;

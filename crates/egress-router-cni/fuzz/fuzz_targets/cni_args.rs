@@ -6,9 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     if let Ok(args) = Args::parse(text) {
-        for value in
-            [args.pod_namespace, args.pod_name, args.mac, args.ip].into_iter().flatten()
-        {
+        for value in [args.pod_namespace, args.pod_name, args.mac, args.ip].into_iter().flatten() {
             assert!(!value.is_empty() && text.contains(&value) && !value.contains(';'));
         }
     }
