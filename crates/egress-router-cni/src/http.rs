@@ -10,6 +10,8 @@ use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, http};
 
+pub use ureq::http::Method;
+
 /// Limit of a response. A page of 200 network interfaces with 50 addresses each is 4 MB; a ConfigMap has up to 1 MiB, and its managedFields
 /// may have as much. A longer one is refused, not truncated.
 const MAX_RESPONSE_BYTES: u64 = 8 << 20;
@@ -29,17 +31,6 @@ pub struct Request<'a> {
     /// Whether the environment's proxy (`HTTPS_PROXY`, `NO_PROXY`) is used. Never for the metadata service, whose response depends on the
     /// client's machine, and not for the API server, whose kubeconfig has its own setting.
     pub proxy: bool,
-}
-
-/// The HTTP method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// GET
-    Get,
-    /// PUT
-    Put,
-    /// POST
-    Post,
 }
 
 /// A response with any status. It has no `Debug`, because bodies contain credentials.
@@ -166,19 +157,14 @@ impl Default for Network {
 impl Transport for Network {
     fn send(&self, request: &Request<'_>) -> Result<Response, NoResponse> {
         let agent = self.agent(request.proxy);
-        let method = match request.method {
-            Method::Get => http::Method::GET,
-            Method::Put => http::Method::PUT,
-            Method::Post => http::Method::POST,
-        };
         let invalid = |error: http::Error| NoResponse { why: error.to_string(), cause: Cause::Invalid };
         // Zero would mean no timeout.
         let timeout = Some(request.timeout.max(Duration::from_millis(1)));
-        let mut builder = http::Request::builder().method(method).uri(request.url);
+        let mut builder = http::Request::builder().method(request.method.clone()).uri(request.url);
         for (name, value) in request.headers {
             builder = builder.header(*name, value);
         }
-        let sent = if request.method == Method::Get {
+        let sent = if request.method == Method::GET {
             let built = builder.body(()).map_err(invalid)?;
             agent.run(agent.configure_request(built).timeout_global(timeout).build())
         } else {

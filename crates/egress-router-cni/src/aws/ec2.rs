@@ -207,7 +207,7 @@ impl<'a> Ec2<'a> {
             );
             headers.extend(added);
             let request = Request {
-                method: Method::Post,
+                method: Method::POST,
                 url: &self.endpoint.url,
                 headers: &headers,
                 body: body.as_bytes(),

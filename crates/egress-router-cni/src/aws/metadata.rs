@@ -154,7 +154,7 @@ impl<'a> Metadata<'a> {
             let token = self.token()?;
             let headers = [("x-aws-ec2-metadata-token", token)];
             let request = Request {
-                method: Method::Get,
+                method: Method::GET,
                 url: &url,
                 headers: &headers,
                 body: &[],
@@ -212,7 +212,7 @@ impl<'a> Metadata<'a> {
         let url = format!("{}/latest/api/token", self.endpoint);
         let headers = [("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS.to_owned())];
         let request =
-            Request { method: Method::Put, url: &url, headers: &headers, body: &[], timeout, proxy: false };
+            Request { method: Method::PUT, url: &url, headers: &headers, body: &[], timeout, proxy: false };
         match self.transport.send(&request) {
             Ok(response) => Ok((response.status, response.body)),
             Err(no_response) => Err(no_response.to_string()),

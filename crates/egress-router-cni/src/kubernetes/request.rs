@@ -59,7 +59,7 @@ impl Client {
     /// GET of `path`, within `timeout`.
     pub(super) fn get(&self, path: &str, timeout: Duration) -> Response {
         let url = format!("{}{path}", self.base);
-        let (headers, method) = (self.headers.as_slice(), Method::Get);
+        let (headers, method) = (self.headers.as_slice(), Method::GET);
         let request = Request { method, url: &url, headers, body: &[], timeout, proxy: false };
         match self.network.send(&request) {
             Ok(response) => read(response.status, &response.body),

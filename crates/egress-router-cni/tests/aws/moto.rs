@@ -89,7 +89,7 @@ impl Moto {
             ),
         ];
         let request = Request {
-            method: Method::Post,
+            method: Method::POST,
             url: &format!("{}{path}", self.url),
             headers: &headers,
             body: body.as_bytes(),
