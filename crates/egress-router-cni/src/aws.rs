@@ -39,7 +39,7 @@ pub mod release;
 pub mod signature;
 pub mod state;
 
-pub use acquire::{Acquired, Request};
+pub use acquire::Request;
 pub use state::{Journal, Stage, State};
 
 use crate::http::Network;
@@ -79,7 +79,7 @@ pub fn acquire(
     settings: &Settings,
     journal: &mut dyn Journal,
     deadline: Instant,
-) -> Result<Acquired, cni::Error> {
+) -> Result<State, cni::Error> {
     let network = network()?;
     acquire::acquire(&Cloud::new(&network, &settings.aws, &environment), request, journal, deadline)
 }

@@ -40,26 +40,7 @@ pub struct Request<'a> {
     pub before: Option<&'a State>,
 }
 
-/// The parameters of the pod's interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Acquired {
-    /// The Elastic IP, which no interface of the node has.
-    pub public: Ipv4Addr,
-    /// Hardware address of the interface's master.
-    pub mac: [u8; 6],
-    /// The interface's address.
-    pub address: Ipv4Net,
-    /// The subnet's router.
-    pub gateway: Ipv4Addr,
-}
-
-impl From<&State> for Acquired {
-    fn from(state: &State) -> Self {
-        Self { public: state.public, mac: state.mac, address: state.private, gateway: state.gateway }
-    }
-}
-
-/// Associates the Elastic IP with a private address that only this attachment has, and records it.
+/// Associates the Elastic IP with a private address that only this attachment has, and records it. Returns the record.
 ///
 /// It moves the address from its current association, unless the settings forbid it. After a killed call, the next one continues from its
 /// record in `before`.
@@ -73,7 +54,7 @@ pub fn acquire(
     request: Request<'_>,
     journal: &mut dyn Journal,
     deadline: Instant,
-) -> Result<Acquired, cni::Error> {
+) -> Result<State, cni::Error> {
     let public = public(request.addresses)?;
     let metadata = cloud.metadata(deadline);
     let instance = metadata.instance()?;
@@ -111,7 +92,7 @@ pub fn acquire(
         None => attempt.assign(&instance, public, &address)?,
     };
     match attempt.associate(&mut state, &address) {
-        Ok(acquired) => Ok(acquired),
+        Ok(()) => Ok(state),
         Err(error) => {
             // A state that cannot be rolled back stays in the record, for DEL, GC or the next ADD.
             let rolled_back = rollback_client()
@@ -162,13 +143,13 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// The association already exists. It is not repeated, because AWS may charge for each remap.
-    fn keep(&mut self, mut state: State, association: Option<&Association>) -> Result<Acquired, cni::Error> {
+    fn keep(&mut self, mut state: State, association: Option<&Association>) -> Result<State, cni::Error> {
         if let Some(association) = association {
             state.stage = Stage::Associated { association: association.id.clone() };
         }
         // Also an unchanged one: the record has the namespace of an earlier pod if its container ID is used again.
         self.journal.write(&state)?;
-        Ok(Acquired::from(&state))
+        Ok(state)
     }
 
     /// The private address of an earlier call, if it is still assigned.
@@ -302,15 +283,14 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    fn associate(&mut self, state: &mut State, before: &Address) -> Result<Acquired, cni::Error> {
+    fn associate(&mut self, state: &mut State, before: &Address) -> Result<(), cni::Error> {
         if state.stage != Stage::Associating {
             state.stage = Stage::Associating;
             self.journal.write(state)?;
         }
         let association = self.associate_verified(state, before)?;
         state.stage = Stage::Associated { association };
-        self.journal.write(state)?;
-        Ok(Acquired::from(&*state))
+        self.journal.write(state)
     }
 
     fn associate_verified(&self, state: &State, before: &Address) -> Result<String, Error> {

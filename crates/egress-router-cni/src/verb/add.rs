@@ -204,8 +204,8 @@ impl<'a> AddCall<'a> {
             };
             aws::acquire(request, context.settings, &mut journal, deadline)
         })?;
-        context.log.verbose(format_args!("{} is associated with {}", acquired.public, acquired.address));
-        ip.addresses = vec![IpNet::V4(acquired.address)];
+        context.log.verbose(format_args!("{} is associated with {}", acquired.public, acquired.private));
+        ip.addresses = vec![IpNet::V4(acquired.private)];
         ip.gateways.v4.get_or_insert(acquired.gateway);
         self.acquired = true;
         Ok(())

@@ -63,7 +63,7 @@ fn run(acts: &[Action]) {
                 let (own, other) = node(*first);
                 match own.add_until(&kill_point(point)) {
                     Ok(Ok(acquired)) => {
-                        assert_eq!(env.snapshot().at, Some((own.interface.clone(), acquired.address.addr())));
+                        assert_eq!(env.snapshot().at, Some((own.interface.clone(), acquired.private.addr())));
                     }
                     Ok(Err(error)) => assert!([Code::TryAgain, Code::Aws].contains(&error.code), "{error}"),
                     Err(_) => {}

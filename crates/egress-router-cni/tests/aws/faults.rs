@@ -117,7 +117,7 @@ fn an_address_that_others_get_after_a_lost_response_is_kept() {
         meanwhile: Some(Box::new(meanwhile)),
     };
     env.gate.faults.lock().unwrap().push(planned);
-    assert_eq!(env.a.add().unwrap().address.addr(), free);
+    assert_eq!(env.a.add().unwrap().private.addr(), free);
 }
 
 #[test]

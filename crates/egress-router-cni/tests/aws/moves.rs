@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
-use egress_router_cni::aws::{Acquired, Journal, Request, State, ready_with};
+use egress_router_cni::aws::{Journal, Request, State, ready_with};
 use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
 use egress_router_cni::http::Network;
@@ -18,7 +18,7 @@ fn an_attachment_gets_its_own_private_address() {
     let acquired = env.a.add().unwrap();
     assert_eq!(acquired.mac, env.a.mac);
     assert_eq!(acquired.public, env.public);
-    assert_eq!(acquired.address.prefix_len(), 27);
+    assert_eq!(acquired.private.prefix_len(), 27);
     assert_eq!(acquired.gateway.to_string(), "10.0.0.1");
     assert_eq!(env.snapshot(), Snapshot::only(&env.a, &acquired));
     env.a.del().unwrap();
@@ -58,7 +58,7 @@ fn after_a_move_there_and_back_the_first_association_is_stale() {
     let new = env.a.file.replace(old);
     // An old record is replayed on the node that has the address again.
     env.a.del().unwrap();
-    assert_eq!(env.snapshot().at, Some(("eni-a".into(), acquired.address.addr())));
+    assert_eq!(env.snapshot().at, Some(("eni-a".into(), acquired.private.addr())));
     *env.a.file.borrow_mut() = new;
     env.b.del().unwrap();
     env.a.del().unwrap();
@@ -85,7 +85,7 @@ fn an_add_whose_address_was_moved_away_is_a_new_one() {
     let first = env.a.add().unwrap();
     env.b.add().unwrap();
     let second = env.a.add().unwrap();
-    assert_eq!(second.address, first.address, "its private address is still there");
+    assert_eq!(second.private, first.private, "its private address is still there");
     env.b.del().unwrap();
     assert_eq!(env.snapshot(), Snapshot::only(&env.a, &second));
 }
@@ -117,7 +117,7 @@ fn nodes_that_add_at_once_agree_and_leave_nothing() {
     }
 }
 
-type Added = (Result<Acquired, cni::Error>, Option<String>);
+type Added = (Result<State, cni::Error>, Option<String>);
 
 fn add_alone(settings: &settings::Aws, public: Ipv4Addr) -> Added {
     let (network, nothing) = (Network::new(), |_: &str| None);
@@ -155,7 +155,7 @@ fn an_address_that_another_call_may_release_is_not_chosen() {
     let addresses = [ipnet::IpNet::new(env.public.into(), 32).unwrap()];
     let request = Request { addresses: &addresses, master: None, before: None };
     let acquired = env.a.with(|cloud, deadline| acquire(cloud, request, &mut journal, deadline)).unwrap();
-    assert_eq!(acquired.address.addr(), free);
+    assert_eq!(acquired.private.addr(), free);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn del_succeeds_after_a_removal_by_the_administrator() {
     env.a.del().unwrap();
     assert_eq!(env.snapshot(), Snapshot::clean());
 
-    let private = env.a.add().unwrap().address.addr();
+    let private = env.a.add().unwrap().private.addr();
     ec2.lock().unwrap().interfaces.get_mut("eni-a").unwrap().addresses.retain(|address| *address != private);
     env.a.del().unwrap();
 

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use egress_router_cni::aws::acquire::{Acquired, acquire};
+use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
 use egress_router_cni::aws::release::release;
 use egress_router_cni::aws::{Journal, Request, State};
@@ -49,8 +49,8 @@ impl Snapshot {
     }
 
     /// The Elastic IP has the association of `acquired` on `node`, and there is no other secondary address.
-    pub fn only(node: &Node, acquired: &Acquired) -> Self {
-        let private = acquired.address.addr();
+    pub fn only(node: &Node, acquired: &State) -> Self {
+        let private = acquired.private.addr();
         Self {
             at: Some((node.interface.clone(), private)),
             secondary: BTreeMap::from([(node.interface.clone(), vec![private])]),
@@ -260,7 +260,7 @@ impl Node {
         action(&Cloud::new(&network, &self.settings, &nothing), Instant::now() + self.retry.get())
     }
 
-    pub fn add(&self) -> Result<Acquired, cni::Error> {
+    pub fn add(&self) -> Result<State, cni::Error> {
         self.add_until(&KillPoint::default()).unwrap()
     }
 
@@ -269,7 +269,7 @@ impl Node {
     }
 
     /// ADD, with the record of an earlier call.
-    pub fn add_until(&self, kill_point: &KillPoint) -> Result<Result<Acquired, cni::Error>, Killed> {
+    pub fn add_until(&self, kill_point: &KillPoint) -> Result<Result<State, cni::Error>, Killed> {
         let addresses = [IpNet::new(self.public.into(), 32).unwrap()];
         let before = self.state();
         let request = Request { addresses: &addresses, master: None, before: before.as_ref() };

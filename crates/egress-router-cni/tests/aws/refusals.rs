@@ -73,7 +73,7 @@ fn a_full_subnet_is_reported_and_the_last_free_address_is_found() {
     let others = (8..31).chain([4]).map(|last| Ipv4Addr::new(10, 0, 0, last)).filter(|other| *other != free);
     ec2.lock().unwrap().interfaces.get_mut("eni-c").unwrap().addresses.extend(others);
     // The subnet's addresses are listed, in pages, only after a chosen address was refused.
-    assert_eq!(env.a.add().unwrap().address.addr(), free);
+    assert_eq!(env.a.add().unwrap().private.addr(), free);
     let error = env.b.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("subnet-1"), "{error}");

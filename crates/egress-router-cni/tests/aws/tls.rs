@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
-use egress_router_cni::aws::{Acquired, Request};
+use egress_router_cni::aws::{Request, State};
 use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
 use egress_router_cni::http::Network;
@@ -27,7 +27,7 @@ fn certificate() -> (Arc<rustls::ServerConfig>, String) {
     (Arc::new(config), made.cert.pem())
 }
 
-fn add(network: &Network, settings: &settings::Aws, env: &TestEnv) -> Result<Acquired, cni::Error> {
+fn add(network: &Network, settings: &settings::Aws, env: &TestEnv) -> Result<State, cni::Error> {
     let addresses = [ipnet::IpNet::new(env.public.into(), 32).unwrap()];
     let request = Request { addresses: &addresses, master: None, before: None };
     let (nothing, deadline) = (|_: &str| None, Instant::now() + Duration::from_secs(600));
