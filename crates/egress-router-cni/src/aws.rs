@@ -39,11 +39,12 @@ pub mod release;
 pub mod signature;
 pub mod state;
 
-pub use acquire::Request;
+pub use acquire::{Request, acquire};
+pub use cloud::Cloud;
+pub use release::release;
 pub use state::{Journal, Stage, State};
 
 use crate::http::Network;
-use cloud::Cloud;
 
 /// Time limit of all AWS requests of a call: runtimes wait for minutes, and throttling ends within seconds.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
@@ -57,41 +58,17 @@ pub fn platform(settings: &Settings, sys_root: &Path) -> Platform {
     platform::platform(&network, cloud.metadata_endpoint(), settings, sys_root)
 }
 
-/// Hardware address of the device of this instance's primary network interface.
+/// Calls `work` with access to AWS over the network.
 ///
 /// # Errors
 ///
-/// 11: the metadata service does not respond until `deadline`; 102: it refuses.
-pub fn primary(settings: &Settings, deadline: Instant) -> Result<[u8; 6], cni::Error> {
-    let network = network()?;
-    let cloud = Cloud::new(&network, &settings.aws, &environment);
-    let mac = cloud.metadata(deadline).primary()?;
-    Ok(mac)
-}
-
-/// As [`acquire::acquire`], over the network.
-///
-/// # Errors
-///
-/// As there.
-pub fn acquire(
-    request: Request<'_>,
+/// Code 4: `AWS_CA_BUNDLE` names no file with certificates; and those of `work`.
+pub fn over_network<T, E: Into<cni::Error>>(
     settings: &Settings,
-    journal: &mut dyn Journal,
-    deadline: Instant,
-) -> Result<State, cni::Error> {
+    work: impl FnOnce(&Cloud<'_>) -> Result<T, E>,
+) -> Result<T, cni::Error> {
     let network = network()?;
-    acquire::acquire(&Cloud::new(&network, &settings.aws, &environment), request, journal, deadline)
-}
-
-/// As [`release::release`], over the network.
-///
-/// # Errors
-///
-/// As there.
-pub fn release(state: &State, settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
-    let network = network()?;
-    Ok(release::release(&Cloud::new(&network, &settings.aws, &environment), state, deadline)?)
+    work(&Cloud::new(&network, &settings.aws, &environment)).map_err(Into::into)
 }
 
 /// STATUS: whether the metadata service responds and has credentials. EC2 gets no request, because runtimes call STATUS every few seconds
@@ -100,17 +77,7 @@ pub fn release(state: &State, settings: &Settings, deadline: Instant) -> Result<
 /// # Errors
 ///
 /// 50: what is missing.
-pub fn ready(settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
-    let network = network()?;
-    ready_with(&Cloud::new(&network, &settings.aws, &environment), deadline)
-}
-
-/// As [`ready`], with `cloud`.
-///
-/// # Errors
-///
-/// As [`ready`].
-pub fn ready_with(cloud: &Cloud<'_>, deadline: Instant) -> Result<(), cni::Error> {
+pub fn ready(cloud: &Cloud<'_>, deadline: Instant) -> Result<(), cni::Error> {
     let metadata = cloud.metadata(deadline);
     let all = metadata.instance().and_then(|_| cloud.ec2(&metadata, deadline).map(drop));
     all.map_err(|error| {

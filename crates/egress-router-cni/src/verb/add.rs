@@ -157,7 +157,10 @@ impl<'a> AddCall<'a> {
         let (mac, master) = self.namespaces.on_node(|socket| {
             let mac = match resolve::master_mac(context, socket)? {
                 Some(mac) => mac,
-                None => aws::primary(context.settings, Instant::now() + aws::TIMEOUT)?,
+                None => {
+                    let deadline = Instant::now() + aws::TIMEOUT;
+                    aws::over_network(context.settings, |cloud| cloud.metadata(deadline).primary())?
+                }
             };
             Ok((mac, resolve::master_of_aws(context, socket, mac, kind)?))
         })?;
@@ -202,7 +205,7 @@ impl<'a> AddCall<'a> {
                 master: mac,
                 before: before.as_ref().map(|locked| &locked.record.state),
             };
-            aws::acquire(request, context.settings, &mut journal, deadline)
+            aws::over_network(context.settings, |cloud| aws::acquire(cloud, request, &mut journal, deadline))
         })?;
         context.log.verbose(format_args!("{} is associated with {}", acquired.public, acquired.private));
         ip.addresses = vec![IpNet::V4(acquired.private)];
@@ -366,7 +369,8 @@ fn release_orphaned_elastic_ips(
             if !is_stale(record) {
                 continue;
             }
-            let released = aws::release(&record.state, context.settings, deadline)
+            let release = |cloud: &aws::Cloud<'_>| aws::release(cloud, &record.state, deadline);
+            let released = aws::over_network(context.settings, release)
                 .and_then(|()| folder.remove(&container_id, &interface));
             match released {
                 Ok(()) => {

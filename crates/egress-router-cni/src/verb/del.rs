@@ -160,7 +160,7 @@ pub(super) fn release(
 ) -> Result<(), Error> {
     let deadline = Instant::now() + aws::TIMEOUT;
     let Some(locked) = folder.lock::<ElasticIp>(container_id, interface, deadline)? else { return Ok(()) };
-    aws::release(&locked.record.state, settings, deadline)?;
+    aws::over_network(settings, |cloud| aws::release(cloud, &locked.record.state, deadline))?;
     folder.remove(container_id, interface)
 }
 

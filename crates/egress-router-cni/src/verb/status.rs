@@ -60,7 +60,8 @@ pub fn status(context: &Context<'_>) -> Result<(), Error> {
     }
     if interface_type == InterfaceType::AwsElasticIp {
         errors.extend(elastic_ip::folder(&context.settings.state_directory).ready().err());
-        errors.extend(aws::ready(context.settings, Instant::now() + METADATA).err());
+        let ready = |cloud: &aws::Cloud<'_>| aws::ready(cloud, Instant::now() + METADATA);
+        errors.extend(aws::over_network(context.settings, ready).err());
     }
     Error::first(errors).map_err(|error| Error { code: Code::NotAvailable, ..error })
 }

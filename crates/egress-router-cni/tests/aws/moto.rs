@@ -218,14 +218,15 @@ fn moto_sees_the_same() {
 fn through_the_front_door(env: &TestEnv) {
     let settings = Settings { platform: Platform::Aws, aws: env.a.settings.clone(), ..Settings::default() };
     let deadline = Instant::now() + aws::TIMEOUT;
-    aws::ready(&settings, deadline).unwrap();
+    aws::over_network(&settings, |cloud| aws::ready(cloud, deadline)).unwrap();
     assert_eq!(aws::platform(&settings, "/sys".as_ref()), Platform::Aws);
     let addresses = [ipnet::IpNet::new(env.public.into(), 32).unwrap()];
     let request = aws::Request { addresses: &addresses, master: Some(env.a.mac), before: None };
     let mut memory = Memory::default();
-    let acquired = aws::acquire(request, &settings, &mut memory, deadline).unwrap();
+    let acquire = |cloud: &aws::Cloud<'_>| aws::acquire(cloud, request, &mut memory, deadline);
+    let acquired = aws::over_network(&settings, acquire).unwrap();
     assert_eq!(env.snapshot(), Snapshot::only(&env.a, &acquired));
     let state = memory.0.unwrap();
-    aws::release(&state, &settings, deadline).unwrap();
+    aws::over_network(&settings, |cloud| aws::release(cloud, &state, deadline)).unwrap();
     assert_eq!(env.snapshot(), Snapshot::clean());
 }

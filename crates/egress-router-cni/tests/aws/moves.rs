@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
-use egress_router_cni::aws::{Journal, Request, State, ready_with};
+use egress_router_cni::aws::{Journal, Request, State, ready};
 use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
 use egress_router_cni::http::Network;
@@ -188,10 +188,10 @@ fn del_succeeds_after_a_removal_by_the_administrator() {
 #[test]
 fn status_calls_only_the_metadata_service() {
     let (env, _) = TestEnv::new();
-    env.a.with(ready_with).unwrap();
+    env.a.with(ready).unwrap();
     assert!(env.gate.log.lock().unwrap().is_empty());
     env.a.metadata.behaviour.lock().unwrap().no_role = true;
-    let error = env.a.with(ready_with).unwrap_err();
+    let error = env.a.with(ready).unwrap_err();
     assert_eq!(error.code, Code::NotAvailable);
     assert!(error.message.contains("instance profile"), "{error}");
 }
