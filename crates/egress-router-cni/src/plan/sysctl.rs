@@ -40,12 +40,7 @@ pub fn of_pod(
 ) -> Vec<Changed> {
     let mut needed: Vec<(Vec<String>, &str)> = Vec::new();
     if let Some(primary) = primaries.get(&Family::V4) {
-        let strict =
-            |interface: &str| original(pod, others, &conf(Family::V4, interface, "rp_filter")) == Some("1");
-        let loose =
-            |interface: &str| original(pod, others, &conf(Family::V4, interface, "rp_filter")) == Some("2");
-        // The kernel uses the greater of both.
-        if (strict("all") || strict(&primary.name)) && !loose("all") && !loose(&primary.name) {
+        if is_strict(&primary.name, |name| original(pod, others, name)) {
             needed.push((conf(Family::V4, &primary.name, "rp_filter"), "2"));
         }
         if has_redirects(desired, Family::V4) {
@@ -112,7 +107,7 @@ pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
         if has_redirects(desired, Family::V4) {
             needed.push((Family::V4, "forwarding", "1"));
             // Replies to redirected connections come from hosts that main routes elsewhere once a newer attachment has the default route.
-            if strict_when_new(pod) {
+            if is_strict("default", |name| current(pod, name)) {
                 needed.push((Family::V4, "rp_filter", "2"));
             }
         }
@@ -132,12 +127,11 @@ pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
     needed.into_iter().map(step).collect()
 }
 
-/// Whether a new link would have a strict reverse path filter.
-fn strict_when_new(pod: &Pod) -> bool {
-    let is = |interface: &str, value: &str| {
-        pod.sysctls.get(&conf(Family::V4, interface, "rp_filter")).is_some_and(|found| found == value)
-    };
-    (is("all", "1") || is("default", "1")) && !is("all", "2") && !is("default", "2")
+/// Whether IPv4's reverse path filter of this interface is strict, of sysctls with these values. The kernel uses the greater of its own value
+/// and that of `all`.
+fn is_strict<'a>(interface: &str, value: impl Fn(&[String]) -> Option<&'a str>) -> bool {
+    let values = ["all", interface].map(|of| value(&conf(Family::V4, of, "rp_filter")));
+    values.contains(&Some("1")) && !values.contains(&Some("2"))
 }
 
 /// The sysctls whose value is not the one that `desired` needs, also if ADD did not change them: name and required value. `primary` is the
@@ -148,14 +142,7 @@ pub fn lacking(
     desired: &Desired,
     primary: impl Fn(Family) -> Option<String>,
 ) -> Vec<(Vec<String>, &'static str)> {
-    let is = |interface: &str, key: &str, value: &str| {
-        pod.sysctls.get(&conf(Family::V4, interface, key)).is_some_and(|found| found == value)
-    };
-    // The kernel uses the greater of both.
-    let is_strict = |interface: &str| {
-        let either = |value: &str| is("all", "rp_filter", value) || is(interface, "rp_filter", value);
-        either("1") && !either("2")
-    };
+    let is_strict = |interface: &str| is_strict(interface, |name| current(pod, name));
     let mut needed = Vec::new();
     if has_redirects(desired, Family::V4) && is_strict(&desired.interface) {
         needed.push((conf(Family::V4, &desired.interface, "rp_filter"), "2"));
@@ -179,9 +166,11 @@ pub fn lacking(
 
 /// The value of a sysctl before any attachment.
 fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, Undo>, name: &[String]) -> Option<&'a str> {
-    recorded(others, name)
-        .map(|changed| changed.original.as_str())
-        .or_else(|| pod.sysctls.get(name).map(String::as_str))
+    recorded(others, name).map(|changed| changed.original.as_str()).or_else(|| current(pod, name))
+}
+
+fn current<'a>(pod: &'a Pod, name: &[String]) -> Option<&'a str> {
+    pod.sysctls.get(name).map(String::as_str)
 }
 
 fn recorded<'a>(others: &'a BTreeMap<String, Undo>, name: &[String]) -> Option<&'a Changed> {
