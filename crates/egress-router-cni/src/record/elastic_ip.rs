@@ -8,19 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::{Folder, Owned, PodNetns};
 use crate::aws;
 use crate::cni::Error;
+use crate::plan::Identity;
 
 /// `<state directory>/elastic-ips/<container>@<interface>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ElasticIp {
-    /// `CNI_CONTAINERID`.
-    pub container_id: String,
+    /// The attachment's identity.
+    #[serde(flatten)]
+    pub identity: Identity,
     /// The interface's name in the pod.
     pub interface: String,
-    /// `CNI_IFNAME`.
-    pub ifname: String,
-    /// The configuration's `name`.
-    pub network: String,
     /// The pod's namespace; without it, the pod no longer exists.
     pub netns: PodNetns,
     /// The stage.
@@ -29,7 +27,7 @@ pub struct ElasticIp {
 
 impl Owned for ElasticIp {
     fn container_id(&self) -> &str {
-        &self.container_id
+        &self.identity.container_id
     }
 
     fn interface(&self) -> &str {
@@ -48,7 +46,7 @@ pub struct Journal<'a> {
     /// The folder.
     pub folder: &'a Folder,
     /// Its identity.
-    pub identity: &'a crate::plan::Identity,
+    pub identity: &'a Identity,
     /// The interface's name in the pod.
     pub interface: &'a str,
     /// The pod's namespace.
@@ -58,10 +56,8 @@ pub struct Journal<'a> {
 impl aws::Journal for Journal<'_> {
     fn write(&mut self, state: &aws::State) -> Result<(), Error> {
         self.folder.write(&ElasticIp {
-            container_id: self.identity.container_id.clone(),
+            identity: self.identity.clone(),
             interface: self.interface.to_owned(),
-            ifname: self.identity.ifname.clone(),
-            network: self.identity.network.clone(),
             netns: self.netns.clone(),
             state: state.clone(),
         })

@@ -13,7 +13,7 @@ use crate::config::interface::{InterfaceType, IpvlanMode, Kind, MacvlanMode, mac
 use crate::config::ip::Ip;
 use crate::names;
 use crate::observe::Pod;
-use crate::plan::{self, Desired, Plan, Previous};
+use crate::plan::{self, Desired, Identity, Plan, Previous};
 use crate::record::{Attachment, ElasticIp, Folder, Made, elastic_ip};
 
 use super::ipvlan_mode::{self, Reservation};
@@ -360,7 +360,7 @@ fn release_orphaned_elastic_ips(
     }
     namespaces.on_node(|_| {
         let deadline = Instant::now() + RELEASE_TIMEOUT;
-        for ElasticIp { container_id, interface, .. } in stale {
+        for ElasticIp { identity: Identity { container_id, .. }, interface, .. } in stale {
             // This pod does not wait for another call that is releasing it.
             let Ok(Some(locked)) = folder.lock::<ElasticIp>(&container_id, &interface, Instant::now()) else {
                 continue;

@@ -47,9 +47,9 @@ pub fn del(context: &Context<'_>) -> Result<(), Error> {
 fn release_all(settings: &Settings, identity: &Identity) -> Vec<Error> {
     let folder = elastic_ip::folder(&settings.state_directory);
     let (mut records, unreadable) = folder.of_container::<ElasticIp>(&identity.container_id);
-    records.retain(|record| record.ifname == identity.ifname);
+    records.retain(|record| record.identity.ifname == identity.ifname);
     let released =
-        records.iter().map(|record| release(settings, &folder, &record.container_id, &record.interface));
+        records.iter().map(|record| release(settings, &folder, record.container_id(), &record.interface));
     unreadable
         .into_iter()
         .map(|unreadable| unreadable.error)
@@ -178,10 +178,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let folder = elastic_ip::folder(directory.path());
         let record = ElasticIp {
-            container_id: "c".into(),
+            identity: Identity { container_id: "c".into(), ifname: "net1".into(), network: "n".into() },
             interface: "net1".into(),
-            ifname: "net1".into(),
-            network: "n".into(),
             netns: PodNetns { path: "/proc/none".into(), identity: (1, 2) },
             state: aws::State {
                 instance: "i-1".into(),

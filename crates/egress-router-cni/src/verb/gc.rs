@@ -87,13 +87,8 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
     }
     let mut recorded: BTreeMap<(String, String), Recorded> = BTreeMap::new();
     for record in elastic_ips {
-        let identity = Identity {
-            container_id: record.container_id.clone(),
-            ifname: record.ifname.clone(),
-            network: record.network.clone(),
-        };
-        let key = (record.container_id.clone(), record.interface.clone());
-        recorded.insert(key, Recorded { identity, netns: record.netns, elastic_ip: true });
+        let key = (record.container_id().to_owned(), record.interface);
+        recorded.insert(key, Recorded { identity: record.identity, netns: record.netns, elastic_ip: true });
     }
     for record in attachments {
         let key = (record.container_id().to_owned(), record.interface().to_owned());
