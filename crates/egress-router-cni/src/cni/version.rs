@@ -4,9 +4,10 @@ use super::call::Command;
 use super::error::{Code, Error};
 
 /// A supported version, ordered by age.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// 0.3.0
+    #[default]
     V0_3_0,
     /// 0.3.1
     V0_3_1,

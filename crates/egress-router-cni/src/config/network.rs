@@ -13,7 +13,7 @@ use crate::cni::field::{Dict, Field};
 use crate::cni::{self, Call, Code, Command, Error};
 
 /// A parsed and validated configuration.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Network {
     /// `cniVersion`.
     pub version: cni::Version,
@@ -62,7 +62,7 @@ pub struct ByArguments {
 }
 
 /// The source of the addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Source {
     /// `ip`.
     Ip(Ip),
@@ -72,6 +72,7 @@ pub enum Source {
     IpConfig(IpConfig),
     /// DEL and GC do not read it: they use records, and must not fail because of a changed configuration, because the runtime retries a refused
     /// DEL for ever.
+    #[default]
     Unread,
 }
 
@@ -107,7 +108,7 @@ impl Network {
         if call.command == Command::Del {
             // Container and interface identify the attachment, and DEL is the same in all versions. So a missing or changed version must
             // not make DEL fail.
-            let version = version().unwrap_or(cni::Version::V0_3_0);
+            let version = version().unwrap_or_default();
             return Ok(Self::for_teardown(&dict, version, name(&dict).unwrap_or_default()));
         }
         let version = version()?;
@@ -148,11 +149,14 @@ impl Network {
             ));
         }
         let mut network = Self {
+            version,
+            name,
+            source,
             previous,
             // The log checks the path; an invalid one does not make the call fail.
             log_file: dict.text("log_file")?.map(Into::into),
             log_level: dict.text("log_level")?.map(str::to_owned),
-            ..Self::empty(version, name, source)
+            ..Self::default()
         };
         network.interface(dict)?;
         network.cluster_networks = networks(dict, "clusterNetworks")?;
@@ -168,33 +172,13 @@ impl Network {
     fn for_teardown(dict: &Dict<'_>, version: cni::Version, name: String) -> Self {
         let args = dict.get("interfaceArgs").and_then(|field| field.dict().ok());
         Self {
+            version,
+            name,
             chained_name: args.and_then(|args| interface::name(&args, "name").ok().flatten()),
             previous: dict.get("prevResult").and_then(|field| cni::result::Result::parse(field.value).ok()),
             log_file: dict.text("log_file").ok().flatten().map(Into::into),
             log_level: dict.text("log_level").ok().flatten().map(str::to_owned),
-            ..Self::empty(version, name, Source::Unread)
-        }
-    }
-
-    fn empty(version: cni::Version, name: String, source: Source) -> Self {
-        Self {
-            version,
-            name,
-            interface_type: None,
-            mode: None,
-            master: None,
-            mtu: None,
-            chained_name: None,
-            source,
-            cluster_networks: Vec::new(),
-            mac: None,
-            requested: Vec::new(),
-            by_arguments: ByArguments::default(),
-            previous: None,
-            valid_attachments: None,
-            dns: None,
-            log_file: None,
-            log_level: None,
+            ..Self::default()
         }
     }
 
