@@ -109,20 +109,7 @@ impl IpConfig {
         let ip = if key == "ip" {
             Ip::parse(&field)?
         } else {
-            let pods = PodIp::parse(&field)?;
-            let pod = pod.ok_or_else(|| {
-                Error::new(
-                    Code::InvalidEnvironment,
-                    format!("CNI_ARGS has no K8S_POD_NAME, which {} needs", field.path),
-                )
-            })?;
-            pods.find(pod).cloned().ok_or_else(|| {
-                let keys: Vec<_> = pods.0.keys().map(String::as_str).collect();
-                Error::new(
-                    Code::InvalidConfig,
-                    format!("{} has no entry for the pod {pod:?}: it has {}", field.path, keys.join(", ")),
-                )
-            })?
+            PodIp::parse(&field)?.of_pod(pod, &field.path)?.clone()
         };
         self.limit(ip, &field.path)
     }

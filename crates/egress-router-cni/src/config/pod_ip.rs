@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::ip::Ip;
-use crate::cni::Error;
 use crate::cni::field::Field;
+use crate::cni::{Code, Error};
 
 /// Entries by key; a `*` is allowed only at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,9 +37,25 @@ impl PodIp {
         Ok(Self(pods))
     }
 
-    /// The entry of `pod`: that of its name, otherwise that of the longest prefix; `*` matches every pod.
-    #[must_use]
-    pub fn find(&self, pod: &str) -> Option<&Ip> {
+    /// The entry of `pod`. `path` is that of this `podIP`, for messages.
+    ///
+    /// # Errors
+    ///
+    /// Code 4: the pod's name is unknown. Code 7: it has no entry.
+    pub fn of_pod(&self, pod: Option<&str>, path: &str) -> Result<&Ip, Error> {
+        let pod = pod.ok_or_else(|| {
+            let message = format!("CNI_ARGS has no K8S_POD_NAME, which {path} needs");
+            Error::new(Code::InvalidEnvironment, message)
+        })?;
+        self.find(pod).ok_or_else(|| {
+            let keys: Vec<_> = self.0.keys().map(String::as_str).collect();
+            let message = format!("{path} has no entry for the pod {pod:?}: it has {}", keys.join(", "));
+            Error::new(Code::InvalidConfig, message)
+        })
+    }
+
+    /// The entry of this name, otherwise that of the longest prefix; `*` matches every pod.
+    fn find(&self, pod: &str) -> Option<&Ip> {
         if let Some(ip) = self.0.get(pod) {
             return Some(ip);
         }

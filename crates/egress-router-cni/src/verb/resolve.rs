@@ -32,16 +32,7 @@ pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
     let args = &context.call.args;
     let ip = match &context.network.source {
         Source::Ip(ip) => ip.clone(),
-        Source::PodIp(pods) => {
-            let pod = args.pod_name.as_deref().ok_or_else(|| {
-                Error::new(Code::InvalidEnvironment, "CNI_ARGS has no K8S_POD_NAME, which podIP needs")
-            })?;
-            pods.find(pod).cloned().ok_or_else(|| {
-                let keys: Vec<_> = pods.0.keys().map(String::as_str).collect();
-                let message = format!("podIP has no entry for the pod {pod:?}: it has {}", keys.join(", "));
-                Error::new(Code::InvalidConfig, message)
-            })?
-        }
+        Source::PodIp(pods) => pods.of_pod(args.pod_name.as_deref(), "podIP")?.clone(),
         Source::IpConfig(config) => {
             let namespace = config.namespace(args.pod_namespace.as_deref(), context.settings)?;
             let kubeconfig = &context.settings.kubeconfig;

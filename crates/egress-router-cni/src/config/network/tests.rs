@@ -63,7 +63,7 @@ fn the_seeds_second_example() {
     assert_eq!(network.interface_type, Some(InterfaceType::Ipvlan));
     assert_eq!(network.master.as_deref(), Some("eth1"));
     let Source::PodIp(pods) = network.source else { unreachable!() };
-    assert_eq!(pods.find("alpha-7").unwrap().addresses[0].to_string(), "192.168.3.12/24");
+    assert_eq!(pods.of_pod(Some("alpha-7"), "podIP").unwrap().addresses[0].to_string(), "192.168.3.12/24");
     // Its third form.
     config.as_object_mut().unwrap().remove("podIP");
     config["ipConfig"] = json!({"name": "addresses", "overrides": {"gateway": "192.168.3.1"}});
