@@ -36,8 +36,9 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     };
     let listed: Vec<&Interface> = previous.filter(|listed| listed.name == interface).collect();
     let mut found = differences(&as_listed(context, made.desired, &listed), undo, &pod);
-    let link = pod.links.iter().find(|link| link.name == interface);
-    found.extend(listed.iter().filter_map(|listed| difference(listed, link?)));
+    if let Some(link) = pod.links.iter().find(|link| link.name == interface) {
+        found.extend(listed.iter().flat_map(|listed| compared(listed, link)));
+    }
     if made.firewall.starts_with(fingerprint::VERSION) {
         let table = names::table(&interface);
         if nftables::fingerprint(&mut namespaces.sockets.netfilter, &table)? != Some(made.firewall) {
@@ -81,19 +82,40 @@ fn as_listed(context: &Context<'_>, desired: Desired, listed: &[&Interface]) -> 
     Desired { mtu, mac, ..desired }
 }
 
-/// The difference between a link and its entry in the result of ADD.
-fn difference(listed: &Interface, link: &Link) -> Option<String> {
+/// The differences between a link and its entry in the result of ADD.
+fn compared(listed: &Interface, link: &Link) -> Vec<String> {
     let name = &listed.name;
-    match (&listed.mac, link.mac.map(mac_text)) {
-        (Some(listed_value), Some(mac)) if !listed_value.eq_ignore_ascii_case(&mac) => {
-            return Some(format!("interface {name}: mac is {mac}, prevResult has {listed_value}"));
+    let mac = match (&listed.mac, link.mac.map(mac_text)) {
+        (Some(listed), Some(mac)) if !listed.eq_ignore_ascii_case(&mac) => {
+            Some(format!("interface {name}: mac is {mac}, prevResult has {listed}"))
         }
-        _ => {}
-    }
-    let listed_value = listed.mtu.filter(|mtu| *mtu != link.mtu)?;
-    Some(format!("interface {name}: mtu is {}, prevResult has {listed_value}", link.mtu))
+        _ => None,
+    };
+    let differs = listed.mtu.filter(|mtu| *mtu != link.mtu);
+    let mtu = differs.map(|mtu| format!("interface {name}: mtu is {}, prevResult has {mtu}", link.mtu));
+    mac.into_iter().chain(mtu).collect()
 }
 
 fn failed(differences: &[String]) -> Error {
     Error::new(Code::CheckFailed, differences.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_difference_from_prev_result_is_reported() {
+        let link = crate::plan::simulated::link(9, "net1", "macvlan");
+        let link = Link { mac: Some([2, 0, 0, 0, 0, 1]), ..link };
+        let mac = Some("02:00:00:00:00:02".to_owned());
+        let listed = Interface { name: "net1".into(), mac, mtu: Some(1400), ..Interface::default() };
+        assert_eq!(
+            compared(&listed, &link),
+            [
+                "interface net1: mac is 02:00:00:00:00:01, prevResult has 02:00:00:00:00:02",
+                "interface net1: mtu is 1500, prevResult has 1400",
+            ]
+        );
+    }
 }
