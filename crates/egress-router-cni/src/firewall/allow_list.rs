@@ -17,7 +17,7 @@ use super::reply_direction::MANGLE;
 use super::{Firewall, redirect};
 use crate::names::{EGRESS_MARK_MASK, MARK_MASK};
 use crate::nftables::rule::{ICMP, ICMPV6};
-use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::ruleset::{ChainType, Hook};
 use crate::nftables::{Chain, Rule, Ruleset, Set};
 
 /// ICMPv6 that a link needs: multicast listener reports and done messages (131, 132, 143), router solicitation
@@ -36,7 +36,13 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let (mark, mask) = redirect::mark(firewall);
     let arrived = Rule::new("arrived on the attachment").iifname(&firewall.interface).original_direction();
     let arrived = vec![arrived.set_ct_mark(mark, mask)];
-    ruleset.chains.push(Chain::base("prerouting_arrived", Kind::Filter, Hook::Prerouting, MANGLE, arrived));
+    ruleset.chains.push(Chain::base(
+        "prerouting_arrived",
+        ChainType::Filter,
+        Hook::Prerouting,
+        MANGLE,
+        arrived,
+    ));
     // Errors only: a helper's expected connections are related as well, and may go anywhere.
     let error = |protocol| Rule::new("ICMP errors of its connections").protocol(protocol).related();
     let mut rules = vec![
@@ -98,7 +104,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
         leaves("not in the allow-list").reset(),
         leaves("not in the allow-list").reject(),
     ];
-    let filter = |name, hook, rules| Chain::base(name, Kind::Filter, hook, FILTER, rules);
+    let filter = |name, hook, rules| Chain::base(name, ChainType::Filter, hook, FILTER, rules);
     ruleset.chains.push(filter("output", Hook::Output, output));
     ruleset.chains.push(filter("postrouting_filter", Hook::Postrouting, last));
     ruleset.chains.push(Chain::inner("allow", rules));

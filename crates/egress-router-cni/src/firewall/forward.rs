@@ -2,7 +2,7 @@
 //! interfaces the pod forwards only if it did so before.
 
 use super::{Firewall, Forwards, redirect};
-use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::ruleset::{ChainType, Hook};
 use crate::nftables::{Chain, Rule, Ruleset};
 
 /// NF_IP_PRI_FILTER.
@@ -41,5 +41,5 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
             rules.push(Rule::new("no other IPv6 forwarding").family(true).drop());
         }
     }
-    ruleset.chains.push(Chain::base("forward", Kind::Filter, Hook::Forward, FILTER, rules));
+    ruleset.chains.push(Chain::base("forward", ChainType::Filter, Hook::Forward, FILTER, rules));
 }

@@ -7,7 +7,7 @@
 use super::Firewall;
 use crate::names;
 use crate::nftables::rule::octets;
-use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::ruleset::{ChainType, Hook};
 use crate::nftables::{Chain, Rule, Ruleset, Set};
 
 /// ETH_P_ARP, and the offset of the sender's protocol address (RFC 826).
@@ -35,7 +35,7 @@ pub(super) fn ruleset(firewall: &Firewall) -> Option<Ruleset> {
         }
     }
     rules.push(Rule::new("not in the allow-list").drop());
-    let egress = Chain::base("egress", Kind::Filter, Hook::Egress, super::forward::FILTER, rules);
+    let egress = Chain::base("egress", ChainType::Filter, Hook::Egress, super::forward::FILTER, rules);
     Some(Ruleset {
         table: names::table(&firewall.interface),
         device: Some(firewall.interface.clone()),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Firewall;
 use crate::config::destinations::Redirect;
 use crate::names;
-use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::ruleset::{ChainType, Hook};
 use crate::nftables::{Chain, Rule, Ruleset};
 
 /// NF_IP_PRI_NAT_DST.
@@ -19,14 +19,20 @@ const SOURCE: i32 = 100;
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let rules = dnat(firewall);
     if !rules.is_empty() {
-        ruleset.chains.push(Chain::base("prerouting_dnat", Kind::Nat, Hook::Prerouting, DESTINATION, rules));
+        ruleset.chains.push(Chain::base(
+            "prerouting_dnat",
+            ChainType::Nat,
+            Hook::Prerouting,
+            DESTINATION,
+            rules,
+        ));
         let (mark, mask) = mark(firewall);
         let out =
             Rule::new("redirected traffic leaves by the attachment").original_direction().ct_mark(mark, mask);
         let rules = vec![out.set_mark(mark, mask)];
         ruleset.chains.push(Chain::base(
             "prerouting_route",
-            Kind::Filter,
+            ChainType::Filter,
             Hook::Prerouting,
             TRANSLATED,
             rules,
@@ -34,7 +40,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     }
     ruleset.chains.push(Chain::base(
         "postrouting_snat",
-        Kind::Nat,
+        ChainType::Nat,
         Hook::Postrouting,
         SOURCE,
         snat(firewall),

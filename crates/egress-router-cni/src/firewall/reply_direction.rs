@@ -12,7 +12,7 @@
 
 use super::Firewall;
 use crate::names::MARK_MASK;
-use crate::nftables::ruleset::{Hook, Kind};
+use crate::nftables::ruleset::{ChainType, Hook};
 use crate::nftables::{Chain, Rule, Ruleset};
 
 /// NF_IP_PRI_MANGLE: after connection tracking (-200), before translation (-100) and routing.
@@ -36,12 +36,18 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
         rule.only_family(family).original_direction().set_ct_mark(mark, mask)
     });
     let arriving = remember.chain([replies]).collect();
-    ruleset.chains.push(Chain::base("prerouting_mark", Kind::Filter, Hook::Prerouting, MANGLE, arriving));
+    ruleset.chains.push(Chain::base(
+        "prerouting_mark",
+        ChainType::Filter,
+        Hook::Prerouting,
+        MANGLE,
+        arriving,
+    ));
     // Locally generated packets, in a route chain, which reroutes them. In either direction: of older connections, conntrack
     // may take the pod for the originator.
     let mut made: Vec<_> = [false, true].into_iter().filter_map(|ipv6| before(firewall, ipv6)).collect();
     made.push(Rule::new("reply direction to the primary interface").ct_mark(mark, mask).set_mark(mark, mask));
-    ruleset.chains.push(Chain::base("output_mark", Kind::Route, Hook::Output, MANGLE, made));
+    ruleset.chains.push(Chain::base("output_mark", ChainType::Route, Hook::Output, MANGLE, made));
 }
 
 /// TCP connections that would leave by the attachment and were not opened through it: their first tracked packet is no SYN.

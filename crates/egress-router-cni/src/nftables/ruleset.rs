@@ -8,6 +8,8 @@ use common::netlink::nftables::{Family, comment, message};
 use super::rule::Rule;
 use super::set::Set;
 
+pub use common::netlink::nftables::ChainType;
+
 /// A table with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruleset {
@@ -36,22 +38,11 @@ pub struct Chain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base {
     /// Its type.
-    pub kind: Kind,
+    pub kind: ChainType,
     /// The hook.
     pub hook: Hook,
     /// The priority, lowest first; connection tracking is at -200.
     pub priority: i32,
-}
-
-/// nft(8)'s chain types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// filter
-    Filter,
-    /// route: a packet whose mark it changes is routed again.
-    Route,
-    /// nat: only for the first packet of a connection.
-    Nat,
 }
 
 /// NF_INET_*, NF_NETDEV_*.
@@ -67,18 +58,6 @@ pub enum Hook {
     Output,
     /// Postrouting.
     Postrouting,
-}
-
-impl Kind {
-    /// NFTA_CHAIN_TYPE.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Filter => "filter",
-            Self::Route => "route",
-            Self::Nat => "nat",
-        }
-    }
 }
 
 impl Hook {
@@ -104,7 +83,7 @@ impl Chain {
 
     /// A chain that packets enter.
     #[must_use]
-    pub fn base(name: &'static str, kind: Kind, hook: Hook, priority: i32, rules: Vec<Rule>) -> Self {
+    pub fn base(name: &'static str, kind: ChainType, hook: Hook, priority: i32, rules: Vec<Rule>) -> Self {
         Self { name, base: Some(Base { kind, hook, priority }), rules }
     }
 }
