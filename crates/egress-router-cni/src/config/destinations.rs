@@ -80,7 +80,12 @@ impl Destinations {
     /// Whether there is any redirect.
     #[must_use]
     pub fn redirect(&self) -> bool {
-        !self.redirects.is_empty() || self.fallback_v4.is_some() || self.fallback_v6.is_some()
+        self.targets().next().is_some()
+    }
+
+    /// The targets of redirects, and the fallback targets.
+    pub fn targets(&self) -> impl Iterator<Item = IpAddr> {
+        self.redirects.iter().map(|redirect| redirect.to).chain(self.fallbacks())
     }
 
     /// The fallback targets, at most one of each family.

@@ -135,8 +135,7 @@ impl Ip {
                 ));
             }
         }
-        let redirects = self.destinations.redirects.iter().map(|redirect| redirect.to);
-        for to in redirects.chain(self.destinations.fallbacks()) {
+        for to in self.destinations.targets() {
             if lacks(to) {
                 return refuse("destinations redirects to".to_owned(), to);
             }

@@ -60,14 +60,12 @@ pub(super) fn redirects(firewall: &Firewall) -> impl Iterator<Item = &Redirect> 
 
 /// Targets of all ports without a redirect, at most one per family.
 pub(super) fn fallbacks(firewall: &Firewall) -> impl Iterator<Item = IpAddr> {
-    let destinations = &firewall.destinations;
-    let both = [destinations.fallback_v4.map(IpAddr::V4), destinations.fallback_v6.map(IpAddr::V6)];
-    both.into_iter().flatten().filter(|address| firewall.source(address.is_ipv6()).is_some())
+    firewall.destinations.fallbacks().filter(|address| firewall.source(address.is_ipv6()).is_some())
 }
 
 /// Whether there is any redirect.
 pub(super) fn any(firewall: &Firewall) -> bool {
-    redirects(firewall).next().is_some() || fallbacks(firewall).next().is_some()
+    firewall.destinations.targets().any(|to| firewall.source(to.is_ipv6()).is_some())
 }
 
 fn dnat(firewall: &Firewall) -> Vec<Rule> {

@@ -186,12 +186,7 @@ fn is_advertised(pod: &Pod, primary: &Primary) -> bool {
 /// Whether traffic from the primary interface is forwarded through the attachment.
 #[must_use]
 pub fn has_redirects(desired: &Desired, family: Family) -> bool {
-    let destinations = &desired.destinations;
-    let fallback = match family {
-        Family::V4 => destinations.fallback_v4.is_some(),
-        Family::V6 => destinations.fallback_v6.is_some(),
-    };
-    fallback || destinations.redirects.iter().any(|redirect| Family::of(&redirect.to) == family)
+    desired.destinations.targets().any(|to| Family::of(&to) == family)
 }
 
 /// Whether IPv6's `all` also sets this one.
