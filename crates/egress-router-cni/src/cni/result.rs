@@ -36,7 +36,7 @@ pub struct Interface {
     pub name: String,
     /// `aa:bb:cc:dd:ee:ff`.
     pub mac: Option<String>,
-    /// Path of the namespace it is in; none: the host's.
+    /// Path of the namespace it is in, not empty; none: the host's.
     pub sandbox: Option<String>,
     /// From 1.1.0 on.
     pub mtu: Option<u32>,

@@ -127,9 +127,8 @@ impl Network {
     /// Whether the previous result lists this interface in the pod.
     #[must_use]
     pub fn was_made_before(&self, interface: &str) -> bool {
-        let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
         let mut listed = self.previous.iter().flat_map(|previous| &previous.interfaces);
-        listed.any(|listed| listed.name == interface && in_pod(&listed.sandbox))
+        listed.any(|listed| listed.name == interface && listed.sandbox.is_some())
     }
 
     fn whole(dict: &Dict<'_>, version: cni::Version, name: String, call: &Call) -> Result<Self, Error> {

@@ -7,6 +7,8 @@ use common::netlink::netconf::{Netconf, Scope};
 use common::netlink::route::Route;
 
 use super::Pod;
+use crate::plan::Family;
+use crate::plan::sysctl::{conf, routers};
 
 /// `forwarding` and `rp_filter` by their names, for `all`, `default` and each link.
 pub fn names(settings: &[Netconf], links: &[Link]) -> BTreeMap<Vec<String>, String> {
@@ -21,11 +23,10 @@ pub fn names(settings: &[Netconf], links: &[Link]) -> BTreeMap<Vec<String>, Stri
                 None => continue,
             },
         };
-        let family = if settings.ipv6 { "ipv6" } else { "ipv4" };
+        let family = if settings.ipv6 { Family::V6 } else { Family::V4 };
         for (key, value) in [("forwarding", settings.forwarding), ("rp_filter", settings.rp_filter)] {
             if let Some(value) = value {
-                let name = ["net", family, "conf", scope, key].map(str::to_owned).to_vec();
-                sysctls.insert(name, value.to_string());
+                sysctls.insert(conf(family, scope, key), value.to_string());
             }
         }
     }
@@ -39,7 +40,7 @@ pub fn accept_ra_defrtr(pod: &Pod) -> Vec<(Vec<String>, String)> {
         return Vec::new();
     }
     let read = |link: &Link| {
-        let name = ["net", "ipv6", "conf", &link.name, "accept_ra_defrtr"].map(str::to_owned).to_vec();
+        let name = routers(&link.name);
         let value = std::fs::read_to_string(format!("/proc/sys/{}", name.join("/"))).ok()?;
         Some((name, value.trim().to_owned()))
     };

@@ -261,9 +261,8 @@ impl<'a> AddCall<'a> {
 
     fn previous(&self) -> Option<Previous> {
         let previous = self.context.network.previous.as_ref()?;
-        let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
         let of_pod =
-            previous.interfaces.iter().enumerate().filter(|(_, interface)| in_pod(&interface.sandbox));
+            previous.interfaces.iter().enumerate().filter(|(_, interface)| interface.sandbox.is_some());
         let named = of_pod.clone().find(|(_, interface)| interface.name == self.context.call.ifname);
         let (index, interface) = named.or_else(|| of_pod.clone().next())?;
         let ips = previous.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index));
