@@ -16,7 +16,7 @@ use crate::netlink::socket::Socket;
 /// Batch::new(Family::Ipv4, "gateway")
 ///     .replace_table(&[])
 ///     .add_chain(&Chain::base("output", ChainType::Filter, Hook::Output, 0))
-///     .add_rule("output", &Rule::new().ip_daddr(address).drop())
+///     .add_rule("output", &Rule::new().oifname("eth0").drop())
 ///     .commit(&mut socket)?;
 /// ```
 #[derive(Debug, Clone)]

@@ -13,15 +13,9 @@ pub struct Register(u8);
 
 impl Register {
     /// The number of registers.
-    pub const COUNT: u8 = 16;
+    const COUNT: u8 = 16;
     /// The first one: the default of all builders.
     pub const FIRST: Self = Self(0);
-
-    /// The register at `index`, the first is 0; none if there are not so many.
-    #[must_use]
-    pub fn at(index: u8) -> Option<Self> {
-        (index < Self::COUNT).then_some(Self(index))
-    }
 
     /// The register `count` registers behind this one. The last one if there are not so many; the kernel refuses values that do not fit.
     #[must_use]
@@ -170,7 +164,7 @@ pub enum Expression {
         port: Option<Register>,
         /// The register with the last port of a range.
         last_port: Option<Register>,
-        /// NF_NAT_RANGE_*, for example [`PERSISTENT`] or [`RANDOM_FULLY`].
+        /// NF_NAT_RANGE_*.
         flags: u32,
     },
     /// Loads the type (RTN_*) of the destination address, for any interface.
@@ -187,22 +181,12 @@ pub enum Expression {
         /// Where it is loaded to.
         to: Register,
     },
-    /// Loads the MSS option of a TCP SYN: two bytes in network order.
-    Mss {
-        /// Where it is loaded to.
-        to: Register,
-    },
     /// Sets the MSS option of a TCP SYN. The kernel only lowers it.
     SetMss {
         /// The register with the MSS: two bytes in network order.
         from: Register,
     },
 }
-
-/// NF_NAT_RANGE_PERSISTENT: the same translation for all connections of a client.
-pub const PERSISTENT: u32 = 8;
-/// NF_NAT_RANGE_PROTO_RANDOM_FULLY: random ports.
-pub const RANDOM_FULLY: u32 = 16;
 
 /// nft_payload_bases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,12 +253,6 @@ pub enum Comparison {
     Equal,
     /// NFT_CMP_NEQ.
     NotEqual,
-    /// NFT_CMP_LT, of values in network order.
-    Less,
-    /// NFT_CMP_LTE, of values in network order.
-    LessOrEqual,
-    /// NFT_CMP_GT, of values in network order.
-    Greater,
     /// NFT_CMP_GTE, of values in network order.
     GreaterOrEqual,
 }
@@ -293,8 +271,6 @@ pub enum Nat {
 pub enum Reject {
     /// ICMP or ICMPv6: administratively prohibited. In tables of family inet.
     Prohibited,
-    /// ICMP or ICMPv6: port unreachable. In tables of family inet.
-    PortUnreachable,
     /// TCP's reset; only where the protocol is TCP.
     Reset,
 }
@@ -318,7 +294,7 @@ impl Expression {
             Self::Counter => "counter",
             Self::Reject(_) => "reject",
             Self::RouteMss { .. } => "rt",
-            Self::Mss { .. } | Self::SetMss { .. } => "exthdr",
+            Self::SetMss { .. } => "exthdr",
         }
     }
 
@@ -343,9 +319,9 @@ mod tests {
 
     #[test]
     fn registers_have_the_numbers_that_the_kernel_writes() {
-        let numbers: Vec<_> = (0..Register::COUNT).filter_map(Register::at).map(Register::number).collect();
+        let numbers: Vec<_> =
+            (0..Register::COUNT).map(|count| Register::FIRST.plus(count)).map(Register::number).collect();
         assert_eq!(numbers, [1, 9, 10, 11, 2, 13, 14, 15, 3, 17, 18, 19, 4, 21, 22, 23]);
-        assert_eq!(Register::at(16), None);
-        assert_eq!(Register::FIRST.plus(20), Register::at(15).unwrap());
+        assert_eq!(Register::FIRST.plus(20), Register::FIRST.plus(15));
     }
 }

@@ -1,12 +1,10 @@
 //! A builder of rules: matches first, then statements, in the order in which the kernel executes them.
 //!
-//! In a table of family inet, a rule that loads an IPv4 header begins with [`Rule::nfproto`].
+//! For tables of family ip: no rule checks the IP version before it loads an IPv4 header.
 
-use std::net::Ipv4Addr;
-
+use super::comment;
 use super::expression::{Comparison, Ct, Direction, Expression, Header, Meta, Register, Reject};
 use super::verdict::Verdict;
-use super::{Family, comment};
 use crate::netlink::message::Message;
 
 /// A rule of a chain.
@@ -20,8 +18,6 @@ pub struct Rule {
 
 /// NF_CT_STATE_INVALID_BIT: a packet that is not part of a connection.
 pub const STATE_INVALID: u32 = 1;
-/// NF_CT_STATE_BIT(IP_CT_ESTABLISHED).
-pub const STATE_ESTABLISHED: u32 = 2;
 /// NF_CT_STATE_BIT(IP_CT_RELATED): mostly an ICMP error.
 pub const STATE_RELATED: u32 = 4;
 /// NF_CT_STATE_BIT(IP_CT_NEW).
@@ -80,14 +76,8 @@ impl Rule {
 
     /// Sets the comment in `nft list ruleset`. At most [`comment::LIMIT`] bytes; the rest is cut.
     #[must_use]
-    pub fn comment(self, comment: &str) -> Self {
-        self.userdata(comment::encode(comment))
-    }
-
-    /// Sets the user data, which the kernel keeps and does not read.
-    #[must_use]
-    pub fn userdata(mut self, userdata: impl Into<Vec<u8>>) -> Self {
-        self.userdata = userdata.into();
+    pub fn comment(mut self, comment: &str) -> Self {
+        self.userdata = comment::encode(comment);
         self
     }
 
@@ -99,8 +89,7 @@ impl Rule {
     }
 
     /// The value that `load` loads to the first register compares to `value`.
-    #[must_use]
-    pub fn compare(self, load: Expression, comparison: Comparison, value: impl Into<Vec<u8>>) -> Self {
+    fn compare(self, load: Expression, comparison: Comparison, value: impl Into<Vec<u8>>) -> Self {
         self.with([load, Expression::Compare { from: R, comparison, value: value.into() }])
     }
 
@@ -154,46 +143,10 @@ impl Rule {
         self.equals(Self::meta(Meta::OutputName), interface_name(name))
     }
 
-    /// The output interface is not `name`.
-    #[must_use]
-    pub fn oifname_not(self, name: &str) -> Self {
-        self.compare(Self::meta(Meta::OutputName), Comparison::NotEqual, interface_name(name))
-    }
-
-    /// The packet is of `family`: IPv4 or IPv6.
-    #[must_use]
-    pub fn nfproto(self, family: Family) -> Self {
-        self.equals(Self::meta(Meta::Family), [family.number()])
-    }
-
     /// The packet is of this transport protocol (IPPROTO_*).
     #[must_use]
     pub fn l4proto(self, protocol: u8) -> Self {
         self.equals(Self::meta(Meta::Protocol), [protocol])
-    }
-
-    /// From `address`.
-    #[must_use]
-    pub fn ip_saddr(self, address: Ipv4Addr) -> Self {
-        self.equals(Field::SourceAddress.load(R), address.octets())
-    }
-
-    /// To `address`.
-    #[must_use]
-    pub fn ip_daddr(self, address: Ipv4Addr) -> Self {
-        self.equals(Field::DestinationAddress.load(R), address.octets())
-    }
-
-    /// The protocol of the IPv4 header (IPPROTO_*).
-    #[must_use]
-    pub fn ip_protocol(self, protocol: u8) -> Self {
-        self.equals(Field::Protocol.load(R), [protocol])
-    }
-
-    /// From `port`. After [`Self::l4proto`], of TCP, UDP or SCTP.
-    #[must_use]
-    pub fn sport(self, port: u16) -> Self {
-        self.equals(Field::SourcePort.load(R), port.to_be_bytes())
     }
 
     /// To `port`. After [`Self::l4proto`], of TCP, UDP or SCTP.
@@ -225,12 +178,6 @@ impl Rule {
         rule.with([Expression::InSet { from: R, set: set.into(), included: false }])
     }
 
-    /// The packet's mark equals `mark` in the bits of `mask`.
-    #[must_use]
-    pub fn mark(self, mark: u32, mask: u32) -> Self {
-        self.masked(Self::meta(Meta::Mark), mark, mask)
-    }
-
     /// The connection has any of these states (`STATE_*`).
     #[must_use]
     pub fn ct_state(self, states: u32) -> Self {
@@ -255,17 +202,11 @@ impl Rule {
         self.masked(Self::ct(Ct::Mark), mark, mask)
     }
 
-    /// The destination of the connection's original direction, before DNAT, is `address`.
-    #[must_use]
-    pub fn ct_original_daddr(self, address: Ipv4Addr) -> Self {
-        self.equals(ct_original(Ct::Ipv4Destination), address.octets())
-    }
-
     /// The destination of the connection's original direction, before DNAT, is in the set of IPv4 addresses.
     #[must_use]
     pub fn ct_original_daddr_in(self, set: &str) -> Self {
-        let lookup = Expression::InSet { from: R, set: set.into(), included: true };
-        self.with([ct_original(Ct::Ipv4Destination), lookup])
+        let load = Expression::Ct { to: R, key: Ct::Ipv4Destination, direction: Some(Direction::Original) };
+        self.with([load, Expression::InSet { from: R, set: set.into(), included: true }])
     }
 
     /// The destination is a local address of any interface.
@@ -370,10 +311,6 @@ pub fn interface_name(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(SIZE, 0);
     bytes
-}
-
-fn ct_original(key: Ct) -> Expression {
-    Expression::Ct { to: R, key, direction: Some(Direction::Original) }
 }
 
 mod translate;

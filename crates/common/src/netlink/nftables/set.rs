@@ -45,8 +45,6 @@ pub enum DataType {
     Service,
     /// mark: four bytes in host order.
     Mark,
-    /// ifname: 16 bytes, padded with zeros.
-    InterfaceName,
 }
 
 /// An element of a set or map.
@@ -125,7 +123,6 @@ impl DataType {
             Self::Protocol => 12,
             Self::Service => 13,
             Self::Mark => 19,
-            Self::InterfaceName => 41,
         }
     }
 
@@ -135,14 +132,13 @@ impl DataType {
             Self::Index | Self::Ipv4 | Self::Mark => 4,
             Self::Protocol => 1,
             Self::Service => 2,
-            Self::InterfaceName => 16,
         }
     }
 
     /// nft(8)'s enum byteorder: 1 is the host's, 2 is the network's.
     fn byte_order(self) -> u32 {
         match self {
-            Self::Index | Self::Mark | Self::InterfaceName => 1,
+            Self::Index | Self::Mark => 1,
             Self::Ipv4 | Self::Protocol | Self::Service => 2,
         }
     }

@@ -77,13 +77,11 @@ impl Expression {
             Self::Counter => message,
             // NFTA_REJECT_TYPE (NFT_REJECT_TCP_RST, NFT_REJECT_ICMPX_UNREACH), _ICMP_CODE.
             Self::Reject(Reject::Reset) => message.be32(1, 1),
-            Self::Reject(Reject::PortUnreachable) => message.be32(1, 2).u8(2, 1),
             Self::Reject(Reject::Prohibited) => message.be32(1, 2).u8(2, 3),
             // NFTA_RT_DREG, _KEY (NFT_RT_TCPMSS).
             Self::RouteMss { to } => message.be32(1, to.number()).be32(2, 3),
-            // NFTA_EXTHDR_DREG, _SREG.
-            Self::Mss { to } => mss(message.be32(1, to.number())),
-            Self::SetMss { from } => mss(message).be32(7, from.number()),
+            // NFTA_EXTHDR_TYPE (TCPOPT_MSS), _OFFSET, _LEN, _OP (NFT_EXTHDR_OP_TCPOPT), _SREG.
+            Self::SetMss { from } => message.u8(2, 2).be32(3, 2).be32(4, 2).be32(6, 1).be32(7, from.number()),
         };
     }
 }
@@ -99,11 +97,6 @@ fn bitwise<'a>(
     message.be32(1, from.number()).be32(2, to.number()).be32(3, length);
     value(message, 4, mask);
     value(message, 5, xor).be32(6, 0)
-}
-
-/// NFTA_EXTHDR_TYPE (TCPOPT_MSS), _OFFSET, _LEN, _OP (NFT_EXTHDR_OP_TCPOPT).
-fn mss(message: &mut Message) -> &mut Message {
-    message.u8(2, 2).be32(3, 2).be32(4, 2).be32(6, 1)
 }
 
 /// NFTA_LOOKUP_SET and, for a set without a name, NFTA_LOOKUP_SET_ID.
@@ -168,9 +161,6 @@ impl Comparison {
         match self {
             Self::Equal => 0,
             Self::NotEqual => 1,
-            Self::Less => 2,
-            Self::LessOrEqual => 3,
-            Self::Greater => 4,
             Self::GreaterOrEqual => 5,
         }
     }

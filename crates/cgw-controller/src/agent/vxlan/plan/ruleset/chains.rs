@@ -153,7 +153,7 @@ impl Terms<'_> {
             rules.extend([
                 // The source would be, or is, an address of the pod's own node: the reply would not return here.
                 snat_to_vip(to_candidate().in_set(SOURCE, "pods-of-other-gateways")),
-                translated().snat_from_map(SOURCE, "vip-of", 0),
+                translated().snat_from_map(SOURCE, "vip-of"),
                 snat_to_vip(translated().in_set(&both, "colocated")),
                 snat_to_vip(to_candidate().in_set(SOURCE, "vips")),
                 // Both are on one bridge of this node: the reply would not be translated.
@@ -175,8 +175,8 @@ impl Terms<'_> {
                 snat_with_port(Rule::new().l4proto(udp), &replies, "replies"),
             ]);
             rules.extend([
-                Rule::new().in_set(DESTINATION, "vips").snat_from_map(SOURCE, "vip-of", 0),
-                not_original_inside(outside).snat_from_map(SOURCE, "vip-of", 0),
+                Rule::new().in_set(DESTINATION, "vips").snat_from_map(SOURCE, "vip-of"),
+                not_original_inside(outside).snat_from_map(SOURCE, "vip-of"),
             ]);
         }
         table.chain(Chain::base("postrouting-nat", ChainType::Nat, Hook::Postrouting, 90), rules);

@@ -1,7 +1,7 @@
 //! The blocks of `nft list table` of the table with all matches and statements.
 
 /// Head and lines of each block.
-pub const LISTED: [(&str, &str); 12] = [
+pub const LISTED: [(&str, &str); 11] = [
     (
         "set networks",
         r#"type ipv4_addr
@@ -15,11 +15,6 @@ pub const LISTED: [(&str, &str); 12] = [
         flags interval
         elements = { 10.1.0.0/16 . tcp . 80,
              10.0.0.7 . tcp . 80-90 }",
-    ),
-    (
-        "set links",
-        r#"type ifname
-        elements = { "eth0" }"#,
     ),
     (
         "map marks",
@@ -42,18 +37,13 @@ pub const LISTED: [(&str, &str); 12] = [
         r#"comment "matches"
         type filter hook forward priority filter - 1; policy accept;
         iifname "eth0" oifname "vx0" accept
-        iifname != "eth0" oifname != "vx0" drop
-        ip saddr 10.0.0.1 ip daddr 10.0.0.2 counter packets 0 bytes 0
-        ip protocol udp counter packets 0 bytes 0
-        tcp sport 80 tcp dport 443 counter packets 0 bytes 0
+        iifname != "eth0" drop
+        tcp dport 443 counter packets 0 bytes 0
         tcp flags syn / syn,rst counter packets 0 bytes 0
-        meta mark & 0x000000ff == 0x00000010 counter packets 0 bytes 0
-        meta mark 0x00000010 counter packets 0 bytes 0
-        ct state established,related counter packets 0 bytes 0
+        ct state invalid,untracked counter packets 0 bytes 0
         ct direction reply counter packets 0 bytes 0
         ct status snat counter packets 0 bytes 0
         ct mark & 0x0000ff00 == 0x00000020 counter packets 0 bytes 0
-        ct original ip daddr 10.0.0.3 counter packets 0 bytes 0
         fib daddr type local counter packets 0 bytes 0
         ip saddr @networks jump inner
         ip saddr != @networks goto inner
@@ -67,28 +57,19 @@ pub const LISTED: [(&str, &str); 12] = [
         r"type filter hook postrouting priority mangle; policy accept;
         meta mark set meta mark & 0xffff01ff | 0x00000100
         meta mark set 0x00000007
-        meta mark set ct mark & 0x000000ff
-        meta mark set ip saddr map @marks
         ct mark set ct mark & 0xffff01ff | 0x00000100
         ct mark set 0x00000007
-        ct mark set meta mark & 0x000000ff
-        tcp flags syn / syn,rst tcp option maxseg size set rt mtu
-        tcp flags syn / syn,rst tcp option maxseg size set 1360",
+        tcp flags syn / syn,rst tcp option maxseg size set rt mtu",
     ),
     ("chain reroute", "type route hook output priority mangle; policy accept;"),
     (
         "chain snat",
         r"type nat hook postrouting priority srcnat; policy accept;
-        ip saddr 10.0.0.1 snat to 10.0.0.9
-        ip saddr 10.0.0.2 meta l4proto tcp snat to 10.0.0.9:1024-2047 fully-random
-        snat to ip saddr map @sources persistent",
+        snat to ip saddr map @sources",
     ),
     (
         "chain dnat",
         r"type nat hook prerouting priority dstnat; policy accept;
-        ip daddr 10.0.0.1 dnat to 10.0.0.9
-        ip daddr 10.0.0.2 meta l4proto tcp dnat to 10.0.0.9:8080
-        dnat to ip daddr map @sources
         dnat ip to jhash ip saddr . tcp sport mod 2 seed 0x7 map @backends",
     ),
     ("chain input", "type filter hook input priority filter; policy accept;"),
