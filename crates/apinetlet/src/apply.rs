@@ -368,8 +368,7 @@ mod tests {
         network.spec.peerings =
             vec![apinet::Peering { prefixes: vec![Default::default()], ..Default::default() }];
         let mut balancer = LoadBalancer::default();
-        balancer.spec.ips =
-            vec![apinet::LoadBalancerIp { name: "a".into(), ip_family: IpFamily::IPv4, ip: None }];
+        balancer.spec.ips = vec![apinet::NamedIp { name: "a".into(), ip_family: IpFamily::IPv4, ip: None }];
         balancer.spec.ports = vec![crate::api::Port { protocol: None, port: 1, end_port: None }];
         balancer.spec.template.spec.affinity = Some(Default::default());
         let mut gateway = NatGateway::default();

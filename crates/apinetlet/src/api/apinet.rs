@@ -136,7 +136,7 @@ pub struct NetworkInterfaceSpec {
     pub nat_gateways: Vec<ClaimingNatGateway>,
     /// Its public addresses: at most one of each family.
     #[serde(rename = "publicIPs", deserialize_with = "or_default")]
-    pub public_ips: Vec<PublicIp>,
+    pub public_ips: Vec<NamedIp>,
 }
 
 /// A NAT gateway that has claimed a network interface.
@@ -149,15 +149,15 @@ pub struct ClaimingNatGateway {
     pub claim_ref: LocalUidRef,
 }
 
-/// A public address of a network interface.
+/// A public address of a network interface, or an address of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PublicIp {
+pub struct NamedIp {
     /// Unique in the list.
     pub name: String,
     /// Its family.
     pub ip_family: IpFamily,
-    /// The address.
+    /// The address. The API server allocates that of a public load balancer; None until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
 }
@@ -196,7 +196,7 @@ pub struct LoadBalancerSpec {
     pub network_ref: LocalRef,
     /// Its addresses.
     #[serde(deserialize_with = "or_default")]
-    pub ips: Vec<LoadBalancerIp>,
+    pub ips: Vec<NamedIp>,
     /// Its ports.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
@@ -205,19 +205,6 @@ pub struct LoadBalancerSpec {
     pub selector: Option<MatchLabels>,
     /// The template of its Instances.
     pub template: InstanceTemplate,
-}
-
-/// An address of a load balancer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LoadBalancerIp {
-    /// Unique in the list.
-    pub name: String,
-    /// Its family.
-    pub ip_family: IpFamily,
-    /// The address. The API server allocates that of a public load balancer; None until then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip: Option<String>,
 }
 
 /// A label selector by values.

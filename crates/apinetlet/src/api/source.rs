@@ -164,29 +164,19 @@ pub struct NetworkInterfaceSpec {
     pub network_ref: LocalRef,
     /// The prefixes that are routed to it.
     #[serde(deserialize_with = "or_default")]
-    pub prefixes: Vec<PrefixSource>,
+    pub prefixes: Vec<IpSource>,
     /// Its public address.
     #[serde(rename = "virtualIP")]
     pub virtual_ip: Option<VirtualIpSource>,
 }
 
-/// An address, or the template of a Prefix that contains it.
+/// An address or a prefix (CIDR), or the template of a Prefix that it is taken from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpSource {
-    /// The address.
+    /// The address, or the CIDR.
     pub value: Option<String>,
     /// The template. Its presence is all that is read: the name of the Prefix follows from that of its owner.
-    pub ephemeral: Option<Ephemeral>,
-}
-
-/// A prefix (CIDR), or the template of a Prefix.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PrefixSource {
-    /// CIDR.
-    pub value: Option<String>,
-    /// As in [`IpSource`].
     pub ephemeral: Option<Ephemeral>,
 }
 

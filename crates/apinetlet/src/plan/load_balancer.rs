@@ -147,8 +147,8 @@ fn routing_and_status(
 }
 
 /// One address of each family, which the API server allocates.
-fn public_ips(families: &[IpFamily]) -> Vec<apinet::LoadBalancerIp> {
-    let one = |family: &IpFamily| apinet::LoadBalancerIp {
+fn public_ips(families: &[IpFamily]) -> Vec<apinet::NamedIp> {
+    let one = |family: &IpFamily| apinet::NamedIp {
         name: family.lowercase().to_owned(),
         ip_family: *family,
         ip: None,
@@ -157,7 +157,7 @@ fn public_ips(families: &[IpFamily]) -> Vec<apinet::LoadBalancerIp> {
 }
 
 /// The addresses of the source object, without those that wait for a Prefix.
-fn internal_ips(snapshot: &Snapshot) -> Vec<apinet::LoadBalancerIp> {
+fn internal_ips(snapshot: &Snapshot) -> Vec<apinet::NamedIp> {
     let source = &snapshot.source;
     let name = source.metadata.name.as_deref().unwrap_or_default();
     let known = source.spec.ips.iter().enumerate().filter_map(|(index, one)| {
@@ -168,7 +168,7 @@ fn internal_ips(snapshot: &Snapshot) -> Vec<apinet::LoadBalancerIp> {
         };
         let ip = one.value.clone().or_else(allocated)?;
         let ip_family = IpFamily::of(&ip);
-        Some(apinet::LoadBalancerIp { name: format!("ip-{index}"), ip_family, ip: Some(ip) })
+        Some(apinet::NamedIp { name: format!("ip-{index}"), ip_family, ip: Some(ip) })
     });
     known.collect()
 }

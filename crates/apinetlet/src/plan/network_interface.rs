@@ -305,11 +305,8 @@ fn configuration(
     interface: &apinet::NetworkInterface,
     addresses: &[String],
 ) -> Configuration {
-    let public_ip = |ip: &String| apinet::PublicIp {
-        name: ip.clone(),
-        ip_family: IpFamily::of(ip),
-        ip: Some(ip.clone()),
-    };
+    let public_ip =
+        |ip: &String| apinet::NamedIp { name: ip.clone(), ip_family: IpFamily::of(ip), ip: Some(ip.clone()) };
     let public_ips: Vec<_> = addresses.iter().map(public_ip).collect();
     let has_public = |family: IpFamily| public_ips.iter().any(|public| public.ip_family == family);
     let nat_gateways = &interface.spec.nat_gateways;

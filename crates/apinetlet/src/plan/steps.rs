@@ -105,7 +105,7 @@ impl MetadataPatch {
 pub struct Configuration {
     /// All public addresses.
     #[serde(rename = "publicIPs")]
-    pub public_ips: Vec<apinet::PublicIp>,
+    pub public_ips: Vec<apinet::NamedIp>,
     /// All prefixes (CIDR).
     pub prefixes: Vec<String>,
     /// All NAT gateways: those that it has, without those of families that have a public address.

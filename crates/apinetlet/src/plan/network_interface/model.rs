@@ -110,7 +110,7 @@ impl State {
             interface.metadata.annotations = Some(written.annotations);
         }
         if has_address {
-            interface.spec.public_ips = vec![apinet::PublicIp {
+            interface.spec.public_ips = vec![apinet::NamedIp {
                 name: ADDRESS.into(),
                 ip_family: IpFamily::IPv4,
                 ip: Some(ADDRESS.into()),
