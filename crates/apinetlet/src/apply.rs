@@ -83,7 +83,7 @@ impl Apply {
     }
 
     /// The source object as it is cached now.
-    fn source_object<M: Mapping>(&self, key: &ObjectKey) -> Result<Arc<M::Source>, Error> {
+    fn source_object<M: Mapping>(&self, key: &ObjectKey) -> Result<Arc<M>, Error> {
         M::sources(&self.caches).and_then(|cache| cache.get(key)).ok_or(Error::Outdated)
     }
 

@@ -14,6 +14,7 @@ use common::executor::{ActionError as _, Executor};
 use common::runtime::Runtime;
 use kube::Resource;
 
+use crate::api::network_policy::SourceNetworkPolicy;
 use crate::api::{ApiNetKind, SourceKind, source};
 use crate::apply::Apply;
 use crate::caches::{
@@ -25,7 +26,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::garbage;
 use crate::identity;
-use crate::mapping::{self, Mapping, referring};
+use crate::mapping::{Mapping, referring};
 use crate::names::Kind;
 use crate::origin::Keys;
 use crate::problems::{Problems, ProblemsMetric};
@@ -106,7 +107,7 @@ impl<M: Mapping> Reconciler for OfKind<M> {
         let Some(cache) = M::sources(caches) else { return Ok(Next::Gone) };
         for _ in 0..ROUNDS {
             let Some(object) = cache.get(key) else { return Ok(Next::Gone) };
-            let plan = M::plan(config, caches, Arc::unwrap_or_clone(object));
+            let plan = Arc::unwrap_or_clone(object).plan(config, caches);
             let unreported = problems.found(plan.problems);
             if plan.steps.is_empty() {
                 return Ok(unreported.map_or(Next::OnChange, Next::After));
@@ -128,7 +129,7 @@ fn controller<M: Mapping>(shared: &Arc<Shared>) -> Option<Controller<OfKind<M>>>
     let Shared { runtime, apply, .. } = &**shared;
     let (sources, counterparts) = (M::sources(&apply.caches)?, M::counterparts(&apply.caches)?);
     let reconciler = OfKind { shared: Arc::clone(shared), kind: PhantomData };
-    let controller = Controller::new(runtime, M::CONTROLLER, reconciler)
+    let controller = Controller::new(runtime, M::KIND.lowercase(), reconciler)
         .max_concurrent_reconciles(MAX_CONCURRENT_RECONCILES)
         .backoff(BACKOFF)
         .watches(sources, |change, queue| queue.add(change.key()))
@@ -164,8 +165,8 @@ fn add_all<K: Resource>(queue: &Queue<ObjectKey>, objects: &[Arc<K>]) {
     objects.iter().for_each(|object| queue.add(ObjectKey::of(&**object)));
 }
 
-fn networks(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::Network>>> {
-    let controller = controller::<mapping::Network>(shared)?;
+fn networks(shared: &Arc<Shared>) -> Option<Controller<OfKind<source::Network>>> {
+    let controller = controller::<source::Network>(shared)?;
     let apply = &shared.apply;
     let of_peer = apply.caches.networks.clone();
     let of_prefix = apply.caches.networks.clone();
@@ -189,8 +190,8 @@ fn networks(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::Network>>
     Some(controller)
 }
 
-fn network_interfaces(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::NetworkInterface>>> {
-    let controller = controller::<mapping::NetworkInterface>(shared)?;
+fn network_interfaces(shared: &Arc<Shared>) -> Option<Controller<OfKind<source::NetworkInterface>>> {
+    let controller = controller::<source::NetworkInterface>(shared)?;
     let apply = &shared.apply;
     let of_provider = apply.caches.network_interfaces.clone();
     let of_virtual_ip = apply.caches.network_interfaces.clone();
@@ -211,8 +212,8 @@ fn network_interfaces(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping:
     Some(controller)
 }
 
-fn virtual_ips(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::VirtualIp>>> {
-    let controller = controller::<mapping::VirtualIp>(shared)?;
+fn virtual_ips(shared: &Arc<Shared>) -> Option<Controller<OfKind<source::VirtualIp>>> {
+    let controller = controller::<source::VirtualIp>(shared)?;
     let caches = &shared.apply.caches;
     let of_interface = caches.virtual_ips.clone();
     let of_ip = caches.virtual_ips.clone();
@@ -254,8 +255,8 @@ fn to_referring<K: SourceKind>(
     move |change, queue| referring(&cache, change.object()).into_iter().for_each(|key| queue.add(key))
 }
 
-fn load_balancers(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::LoadBalancer>>> {
-    let controller = controller::<mapping::LoadBalancer>(shared)?;
+fn load_balancers(shared: &Arc<Shared>) -> Option<Controller<OfKind<source::LoadBalancer>>> {
+    let controller = controller::<source::LoadBalancer>(shared)?;
     let apply = &shared.apply;
     let caches = &apply.caches;
     let controller = controller
@@ -266,8 +267,8 @@ fn load_balancers(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::Loa
     Some(controller)
 }
 
-fn nat_gateways(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::NatGateway>>> {
-    let controller = controller::<mapping::NatGateway>(shared)?;
+fn nat_gateways(shared: &Arc<Shared>) -> Option<Controller<OfKind<source::NatGateway>>> {
+    let controller = controller::<source::NatGateway>(shared)?;
     let apply = &shared.apply;
     let caches = &apply.caches;
     let controller = controller
@@ -276,8 +277,8 @@ fn nat_gateways(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::NatGa
     Some(controller)
 }
 
-fn policies(shared: &Arc<Shared>) -> Option<Controller<OfKind<mapping::Policy>>> {
-    let controller = controller::<mapping::Policy>(shared)?;
+fn policies(shared: &Arc<Shared>) -> Option<Controller<OfKind<SourceNetworkPolicy>>> {
+    let controller = controller::<SourceNetworkPolicy>(shared)?;
     let apply = &shared.apply;
     let policies = apply.caches.policies.as_ref()?;
     let caches = &apply.caches;

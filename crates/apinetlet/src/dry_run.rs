@@ -6,12 +6,14 @@ use anyhow::Context as _;
 use common::command::{self, Output};
 use common::runtime::Runtime;
 
+use crate::api::network_policy::SourceNetworkPolicy;
+use crate::api::source;
 use crate::apply::Apply;
 use crate::caches::Caches;
 use crate::clusters::{ApiNet, Source};
 use crate::config::Config;
 use crate::error::Error;
-use crate::mapping::{self, Mapping};
+use crate::mapping::Mapping;
 use crate::plan::Plan;
 use crate::{garbage, identity};
 
@@ -36,12 +38,12 @@ pub async fn run(
     let config = identity::read(runtime, &caches, config).await?;
     let apply = Apply { config, source, apinet, caches };
     let mut plan = Plan::default();
-    add::<mapping::Network>(&apply, &mut plan).await?;
-    add::<mapping::NetworkInterface>(&apply, &mut plan).await?;
-    add::<mapping::VirtualIp>(&apply, &mut plan).await?;
-    add::<mapping::LoadBalancer>(&apply, &mut plan).await?;
-    add::<mapping::NatGateway>(&apply, &mut plan).await?;
-    add::<mapping::Policy>(&apply, &mut plan).await?;
+    add::<source::Network>(&apply, &mut plan).await?;
+    add::<source::NetworkInterface>(&apply, &mut plan).await?;
+    add::<source::VirtualIp>(&apply, &mut plan).await?;
+    add::<source::LoadBalancer>(&apply, &mut plan).await?;
+    add::<source::NatGateway>(&apply, &mut plan).await?;
+    add::<SourceNetworkPolicy>(&apply, &mut plan).await?;
     command::print(&output.plan(&plan));
     Ok(())
 }
@@ -50,7 +52,7 @@ async fn add<M: Mapping>(apply: &Apply, plan: &mut Plan) -> Result<(), Error> {
     let Apply { config, caches, .. } = apply;
     let Some(cache) = M::sources(caches) else { return Ok(()) };
     for object in cache.objects() {
-        let Plan { steps, problems } = M::plan(config, caches, std::sync::Arc::unwrap_or_clone(object));
+        let Plan { steps, problems } = std::sync::Arc::unwrap_or_clone(object).plan(config, caches);
         plan.steps.extend(steps);
         plan.problems.extend(problems);
     }

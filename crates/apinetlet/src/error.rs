@@ -55,9 +55,9 @@ mod tests {
     use common::controller::Reconciler;
 
     use super::*;
+    use crate::api::source::Network;
     use crate::controller::OfKind;
     use crate::garbage::Garbage;
-    use crate::mapping::Network;
 
     #[test]
     fn a_refused_update_is_left_to_the_retries_of_the_engine() {

@@ -18,12 +18,13 @@ use common::runtime::Runtime;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
-use crate::api::ApiNetKind;
+use crate::api::network_policy::SourceNetworkPolicy;
+use crate::api::source;
 use crate::apply::Apply;
 use crate::caches::Caches;
 use crate::config::Config;
 use crate::error::Error;
-use crate::mapping::{self, Mapping};
+use crate::mapping::Mapping;
 use crate::names::Kind;
 use crate::origin::{Keys, Origin};
 use crate::plan::{self, Act, Action, Reason};
@@ -61,12 +62,12 @@ pub fn controller(runtime: &Runtime, apply: &Arc<Apply>) -> Controller<Garbage> 
     let controller = Controller::new(runtime, "garbage-collector", garbage)
         .max_concurrent_reconciles(MAX_CONCURRENT_RECONCILES)
         .backoff(BACKOFF);
-    let controller = watches::<mapping::Network>(controller, apply);
-    let controller = watches::<mapping::NetworkInterface>(controller, apply);
-    let controller = watches::<mapping::VirtualIp>(controller, apply);
-    let controller = watches::<mapping::LoadBalancer>(controller, apply);
-    let controller = watches::<mapping::NatGateway>(controller, apply);
-    watches::<mapping::Policy>(controller, apply)
+    let controller = watches::<source::Network>(controller, apply);
+    let controller = watches::<source::NetworkInterface>(controller, apply);
+    let controller = watches::<source::VirtualIp>(controller, apply);
+    let controller = watches::<source::LoadBalancer>(controller, apply);
+    let controller = watches::<source::NatGateway>(controller, apply);
+    watches::<SourceNetworkPolicy>(controller, apply)
 }
 
 fn watches<M: Mapping>(controller: Controller<Garbage>, apply: &Arc<Apply>) -> Controller<Garbage> {
@@ -139,12 +140,12 @@ impl Reconciler for Garbage {
 
     async fn reconcile(&self, key: &Key, events: &mut Events) -> Result<Next, Error> {
         match key.kind {
-            Kind::Network => self.collect::<mapping::Network>(key, events).await,
-            Kind::NetworkInterface => self.collect::<mapping::NetworkInterface>(key, events).await,
-            Kind::VirtualIp => self.collect::<mapping::VirtualIp>(key, events).await,
-            Kind::LoadBalancer => self.collect::<mapping::LoadBalancer>(key, events).await,
-            Kind::NatGateway => self.collect::<mapping::NatGateway>(key, events).await,
-            Kind::NetworkPolicy => self.collect::<mapping::Policy>(key, events).await,
+            Kind::Network => self.collect::<source::Network>(key, events).await,
+            Kind::NetworkInterface => self.collect::<source::NetworkInterface>(key, events).await,
+            Kind::VirtualIp => self.collect::<source::VirtualIp>(key, events).await,
+            Kind::LoadBalancer => self.collect::<source::LoadBalancer>(key, events).await,
+            Kind::NatGateway => self.collect::<source::NatGateway>(key, events).await,
+            Kind::NetworkPolicy => self.collect::<SourceNetworkPolicy>(key, events).await,
         }
     }
 
@@ -173,7 +174,7 @@ async fn step<M: Mapping>(apply: &Apply, name: &str) -> Result<Option<(Origin, S
     if metadata.deletion_timestamp.is_some() || !is_candidate::<M>(config, caches, metadata) {
         return Ok(None);
     }
-    let observed = source.api::<M::Source>(&origin.namespace).get_metadata_opt(&origin.name).await;
+    let observed = source.api::<M>(&origin.namespace).get_metadata_opt(&origin.name).await;
     let observed = observed.map_err(Error::Kubernetes)?;
     if observed.is_some_and(|observed| observed.metadata.uid.as_ref() == Some(&origin.uid)) {
         return Ok(None);
@@ -205,17 +206,18 @@ pub async fn steps<M: Mapping>(apply: &Apply) -> Result<Vec<Step<Action>>, Error
 /// Whether any object of the caches has the mark of another source cluster; its name, if so.
 #[must_use]
 pub fn foreign(config: &Config, caches: &Caches) -> Option<(String, String)> {
-    foreign_of(config, "Network", &caches.apinet.networks)
-        .or_else(|| foreign_of(config, "NetworkInterface", &caches.apinet.network_interfaces))
-        .or_else(|| foreign_of(config, "IP", &caches.apinet.ips))
-        .or_else(|| foreign_of(config, "LoadBalancer", &caches.apinet.load_balancers))
-        .or_else(|| foreign_of(config, "NATGateway", &caches.apinet.nat_gateways))
-        .or_else(|| foreign_of(config, "NetworkPolicy", &caches.policies.as_ref()?.counterparts))
+    foreign_of::<source::Network>(config, caches)
+        .or_else(|| foreign_of::<source::NetworkInterface>(config, caches))
+        .or_else(|| foreign_of::<source::VirtualIp>(config, caches))
+        .or_else(|| foreign_of::<source::LoadBalancer>(config, caches))
+        .or_else(|| foreign_of::<source::NatGateway>(config, caches))
+        .or_else(|| foreign_of::<SourceNetworkPolicy>(config, caches))
 }
 
-fn foreign_of<K: ApiNetKind>(config: &Config, kind: &str, cache: &Cache<K>) -> Option<(String, String)> {
+fn foreign_of<M: Mapping>(config: &Config, caches: &Caches) -> Option<(String, String)> {
     let label = config.flavor.source_cluster_label();
-    cache.objects().find_map(|one| {
+    let kind = M::Counterpart::kind(&config.flavor);
+    M::counterparts(caches)?.objects().find_map(|one| {
         let mark = one.meta().labels.as_ref()?.get(&label)?;
         let is_foreign = Some(mark) != config.source_cluster.as_ref();
         is_foreign
@@ -241,7 +243,7 @@ mod tests {
         };
         for (watched, is_own) in [(None, true), (Some("team"), true), (Some("other"), false)] {
             let config = Config { watched_namespace: watched.map(str::to_owned), ..ours.clone() };
-            assert_eq!(own_origin::<mapping::Network>(&config, &metadata).is_some(), is_own, "{watched:?}");
+            assert_eq!(own_origin::<source::Network>(&config, &metadata).is_some(), is_own, "{watched:?}");
         }
     }
 }

@@ -16,43 +16,20 @@ use crate::names::Kind;
 use crate::plan::{self, Plan};
 use crate::provider_id::InterfaceId;
 
-/// A kind of the source cluster.
-pub trait Mapping: Send + Sync + 'static {
+/// A kind of the source cluster that has counterparts.
+pub trait Mapping: SourceKind {
     /// Its name in metadata and Events.
     const KIND: Kind;
-    /// The name of its controller in metrics and logs.
-    const CONTROLLER: &'static str;
-    /// Its type.
-    type Source: SourceKind;
     /// The type of its counterpart.
     type Counterpart: ApiNetKind;
 
     /// The cached source objects.
-    fn sources(caches: &Caches) -> Option<&Cache<Self::Source>>;
+    fn sources(caches: &Caches) -> Option<&Cache<Self>>;
     /// The cached counterparts.
     fn counterparts(caches: &Caches) -> Option<&Cache<Self::Counterpart>>;
     /// Reads the neighbourhood of the object from the caches, and plans the next steps.
-    fn plan(config: &Config, caches: &Caches, object: Self::Source) -> Plan;
+    fn plan(self, config: &Config, caches: &Caches) -> Plan;
 }
-
-/// Of [`Kind::Network`].
-#[derive(Debug)]
-pub struct Network;
-/// Of [`Kind::NetworkInterface`].
-#[derive(Debug)]
-pub struct NetworkInterface;
-/// Of [`Kind::VirtualIp`].
-#[derive(Debug)]
-pub struct VirtualIp;
-/// Of [`Kind::LoadBalancer`].
-#[derive(Debug)]
-pub struct LoadBalancer;
-/// Of [`Kind::NatGateway`].
-#[derive(Debug)]
-pub struct NatGateway;
-/// Of [`Kind::NetworkPolicy`].
-#[derive(Debug)]
-pub struct Policy;
 
 /// The key of the counterpart, which has the UID of the source object as name.
 fn counterpart<K: Resource>(config: &Config, object: &K) -> ObjectKey {
@@ -73,13 +50,11 @@ fn prefixes<K: Resource>(caches: &Caches, object: &K) -> BTreeMap<String, String
         .collect()
 }
 
-impl Mapping for Network {
+impl Mapping for source::Network {
     const KIND: Kind = Kind::Network;
-    const CONTROLLER: &'static str = "network";
-    type Source = source::Network;
     type Counterpart = apinet::Network;
 
-    fn sources(caches: &Caches) -> Option<&Cache<source::Network>> {
+    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
         Some(&caches.networks)
     }
 
@@ -87,34 +62,32 @@ impl Mapping for Network {
         Some(&caches.apinet.networks)
     }
 
-    fn plan(config: &Config, caches: &Caches, object: source::Network) -> Plan {
+    fn plan(self, config: &Config, caches: &Caches) -> Plan {
         let peer = |uid: &String| {
             let counterpart = caches.apinet.networks.get(&ObjectKey::new(&config.namespace, uid))?;
             let source = owned(caches.networks.indexed(BY_UID, uid).into_iter().next())?;
             Some((uid.clone(), plan::network::Peer { source, id: counterpart.spec.id.clone() }))
         };
         let prefix = |name: &String| {
-            let prefix = caches.prefixes.get(&local_key(&object, name))?;
+            let prefix = caches.prefixes.get(&local_key(&self, name))?;
             Some((name.clone(), prefix.allocated()?.to_owned()))
         };
-        let referenced = object.spec.peerings.iter().flat_map(|peering| &peering.prefixes);
+        let referenced = self.spec.peerings.iter().flat_map(|peering| &peering.prefixes);
         let snapshot = plan::network::Snapshot {
-            counterpart: owned(caches.apinet.networks.get(&counterpart(config, &object))),
-            peers: object.spec.incoming_peerings.iter().filter_map(|one| peer(&one.uid)).collect(),
+            counterpart: owned(caches.apinet.networks.get(&counterpart(config, &self))),
+            peers: self.spec.incoming_peerings.iter().filter_map(|one| peer(&one.uid)).collect(),
             prefixes: referenced.filter_map(|one| prefix(&one.prefix_ref.name)).collect(),
-            source: object,
+            source: self,
         };
         plan::network::plan(config, &snapshot)
     }
 }
 
-impl Mapping for NetworkInterface {
+impl Mapping for source::NetworkInterface {
     const KIND: Kind = Kind::NetworkInterface;
-    const CONTROLLER: &'static str = "networkinterface";
-    type Source = source::NetworkInterface;
     type Counterpart = apinet::NetworkInterface;
 
-    fn sources(caches: &Caches) -> Option<&Cache<source::NetworkInterface>> {
+    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
         Some(&caches.network_interfaces)
     }
 
@@ -122,14 +95,14 @@ impl Mapping for NetworkInterface {
         Some(&caches.apinet.network_interfaces)
     }
 
-    fn plan(config: &Config, caches: &Caches, object: source::NetworkInterface) -> Plan {
-        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+    fn plan(self, config: &Config, caches: &Caches) -> Plan {
+        let uid = self.metadata.uid.as_deref().unwrap_or_default();
         let mut interfaces = caches.apinet.network_interfaces.indexed(BY_ORIGIN, uid);
-        if let Ok(id) = InterfaceId::parse(config.flavor, &object.spec.provider_id) {
+        if let Ok(id) = InterfaceId::parse(config.flavor, &self.spec.provider_id) {
             interfaces.extend(caches.apinet.network_interfaces.indexed(BY_UID, id.uid));
         }
         let mut virtual_ips = caches.virtual_ips.indexed(BY_TARGET, uid);
-        let referenced = object.virtual_ip().map(|name| local_key(&object, name));
+        let referenced = self.virtual_ip().map(|name| local_key(&self, name));
         virtual_ips.extend(referenced.and_then(|key| caches.virtual_ips.get(&key)));
         let addresses = virtual_ips.iter().filter_map(|one| one.status.ip.as_deref());
         let ips = addresses.flat_map(|address| caches.apinet.ips.indexed(BY_ADDRESS, address)).collect();
@@ -137,8 +110,8 @@ impl Mapping for NetworkInterface {
             interfaces: distinct(interfaces),
             virtual_ips: distinct(virtual_ips),
             ips: distinct(ips),
-            prefixes: prefixes(caches, &object),
-            source: object,
+            prefixes: prefixes(caches, &self),
+            source: self,
         };
         plan::network_interface::plan(config, &snapshot, Timestamp::now())
     }
@@ -150,13 +123,11 @@ fn distinct<K: Resource + Clone>(objects: Vec<std::sync::Arc<K>>) -> Vec<K> {
     by_key.into_values().map(std::sync::Arc::unwrap_or_clone).collect()
 }
 
-impl Mapping for VirtualIp {
+impl Mapping for source::VirtualIp {
     const KIND: Kind = Kind::VirtualIp;
-    const CONTROLLER: &'static str = "virtualip";
-    type Source = source::VirtualIp;
     type Counterpart = apinet::Ip;
 
-    fn sources(caches: &Caches) -> Option<&Cache<source::VirtualIp>> {
+    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
         Some(&caches.virtual_ips)
     }
 
@@ -164,15 +135,15 @@ impl Mapping for VirtualIp {
         Some(&caches.apinet.ips)
     }
 
-    fn plan(config: &Config, caches: &Caches, object: source::VirtualIp) -> Plan {
-        let counterpart = owned(caches.apinet.ips.get(&counterpart(config, &object)));
-        let address = object.status.ip.as_deref().filter(|_| counterpart.is_none()).unwrap_or_default();
+    fn plan(self, config: &Config, caches: &Caches) -> Plan {
+        let counterpart = owned(caches.apinet.ips.get(&counterpart(config, &self)));
+        let address = self.status.ip.as_deref().filter(|_| counterpart.is_none()).unwrap_or_default();
         let snapshot = plan::virtual_ip::Snapshot {
-            interfaces: interfaces_with_address(config, caches, &object),
+            interfaces: interfaces_with_address(config, caches, &self),
             ips: distinct(caches.apinet.ips.indexed(BY_ADDRESS, address)),
             virtual_ips: distinct(caches.virtual_ips.indexed(BY_ADDRESS, address)),
             counterpart,
-            source: object,
+            source: self,
         };
         plan::virtual_ip::plan(config, &snapshot)
     }
@@ -197,13 +168,11 @@ fn interfaces_with_address(
     distinct(caches.apinet.network_interfaces.indexed(BY_ORIGIN, &target.uid))
 }
 
-impl Mapping for LoadBalancer {
+impl Mapping for source::LoadBalancer {
     const KIND: Kind = Kind::LoadBalancer;
-    const CONTROLLER: &'static str = "loadbalancer";
-    type Source = source::LoadBalancer;
     type Counterpart = apinet::LoadBalancer;
 
-    fn sources(caches: &Caches) -> Option<&Cache<source::LoadBalancer>> {
+    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
         Some(&caches.load_balancers)
     }
 
@@ -211,27 +180,25 @@ impl Mapping for LoadBalancer {
         Some(&caches.apinet.load_balancers)
     }
 
-    fn plan(config: &Config, caches: &Caches, object: source::LoadBalancer) -> Plan {
-        let key = counterpart(config, &object);
+    fn plan(self, config: &Config, caches: &Caches) -> Plan {
+        let key = counterpart(config, &self);
         let snapshot = plan::load_balancer::Snapshot {
-            network: network(caches, &object, &object.spec.network_ref.name),
-            prefixes: prefixes(caches, &object),
-            routing: caches.load_balancer_routings.get(&ObjectKey::of(&object)),
+            network: network(caches, &self, &self.spec.network_ref.name),
+            prefixes: prefixes(caches, &self),
+            routing: caches.load_balancer_routings.get(&ObjectKey::of(&self)),
             counterpart: owned(caches.apinet.load_balancers.get(&key)),
             counterpart_routing: caches.apinet.load_balancer_routings.get(&key),
-            source: object,
+            source: self,
         };
         plan::load_balancer::plan(config, &snapshot)
     }
 }
 
-impl Mapping for NatGateway {
+impl Mapping for source::NatGateway {
     const KIND: Kind = Kind::NatGateway;
-    const CONTROLLER: &'static str = "natgateway";
-    type Source = source::NatGateway;
     type Counterpart = apinet::NatGateway;
 
-    fn sources(caches: &Caches) -> Option<&Cache<source::NatGateway>> {
+    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
         Some(&caches.nat_gateways)
     }
 
@@ -239,25 +206,23 @@ impl Mapping for NatGateway {
         Some(&caches.apinet.nat_gateways)
     }
 
-    fn plan(config: &Config, caches: &Caches, object: source::NatGateway) -> Plan {
-        let key = counterpart(config, &object);
+    fn plan(self, config: &Config, caches: &Caches) -> Plan {
+        let key = counterpart(config, &self);
         let snapshot = plan::nat_gateway::Snapshot {
-            network: network(caches, &object, &object.spec.network_ref.name),
+            network: network(caches, &self, &self.spec.network_ref.name),
             counterpart: owned(caches.apinet.nat_gateways.get(&key)),
             autoscaler: owned(caches.apinet.nat_gateway_autoscalers.get(&key)),
-            source: object,
+            source: self,
         };
         plan::nat_gateway::plan(config, &snapshot)
     }
 }
 
-impl Mapping for Policy {
+impl Mapping for SourceNetworkPolicy {
     const KIND: Kind = Kind::NetworkPolicy;
-    const CONTROLLER: &'static str = "networkpolicy";
-    type Source = SourceNetworkPolicy;
     type Counterpart = NetworkPolicy;
 
-    fn sources(caches: &Caches) -> Option<&Cache<SourceNetworkPolicy>> {
+    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
         caches.policies.as_ref().map(|caches| &caches.policies)
     }
 
@@ -265,10 +230,10 @@ impl Mapping for Policy {
         caches.policies.as_ref().map(|caches| &caches.counterparts)
     }
 
-    fn plan(config: &Config, caches: &Caches, object: SourceNetworkPolicy) -> Plan {
-        let key = counterpart(config, &object);
+    fn plan(self, config: &Config, caches: &Caches) -> Plan {
+        let key = counterpart(config, &self);
         let policies = caches.policies.as_ref();
-        let source_network = network(caches, &object, &object.spec.network_ref.name);
+        let source_network = network(caches, &self, &self.spec.network_ref.name);
         let has_source_network = source_network.is_some();
         let network = source_network.and_then(|name| {
             let network = caches.apinet.networks.get(&ObjectKey::new(&config.namespace, &name))?;
@@ -282,7 +247,7 @@ impl Mapping for Policy {
             rule: owned(policies.and_then(|caches| caches.rules.get(&key))),
             network,
             has_source_network,
-            source: object,
+            source: self,
         };
         plan::network_policy::plan(config, &snapshot)
     }

@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// As in finalizers and metadata keys.
+    /// As in finalizers and metadata keys, and as the name of its controller in metrics and logs.
     #[must_use]
     pub const fn lowercase(self) -> &'static str {
         match self {
