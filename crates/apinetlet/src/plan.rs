@@ -41,17 +41,6 @@ pub(crate) fn is_managed(config: &Config, metadata: &ObjectMeta) -> bool {
     managed_by.is_none() && (config.watch_filter.is_none() || label == config.watch_filter.as_ref())
 }
 
-/// The source object as the subject of Events.
-fn regarding(flavor: Flavor, kind: Kind, metadata: &ObjectMeta) -> Regarding {
-    Regarding {
-        api_version: flavor.names().networking_version,
-        kind: kind.name(),
-        namespace: metadata.namespace.clone(),
-        name: metadata.name.clone().unwrap_or_default(),
-        uid: metadata.uid.clone(),
-    }
-}
-
 /// A source object that is gone, as its apinet object names it.
 #[must_use]
 pub fn regarding_origin(flavor: Flavor, kind: Kind, origin: &Origin) -> Regarding {
@@ -64,54 +53,88 @@ pub fn regarding_origin(flavor: Flavor, kind: Kind, origin: &Origin) -> Regardin
     }
 }
 
-/// The finalizer of a source object, if it is missing.
-fn missing_finalizer(config: &Config, kind: Kind, metadata: &ObjectMeta) -> Option<String> {
-    let finalizer = config.flavor.finalizer(kind);
-    let has_finalizer = metadata.finalizers.iter().flatten().any(|one| *one == finalizer);
-    (!has_finalizer).then_some(finalizer)
-}
-
-/// Plans the finalizer of a source object that is not being deleted.
-fn add_finalizer(config: &Config, kind: Kind, regarding: &Regarding, metadata: &ObjectMeta, plan: &mut Plan) {
-    if let Some(finalizer) = missing_finalizer(config, kind, metadata) {
-        plan.step(Action::new(regarding, Act::AddFinalizer(finalizer)), Reason::FinalizerMissing);
-    }
-}
-
-/// Plans the deletion of a source object with a counterpart of its own. Returns the object if its counterpart is to
-/// be applied. `counterpart`: the metadata of the object that has the UID as name, if there is one. It is deleted only if it names the
-/// source object.
-fn live(
-    config: &Config,
+/// The plan of one source object, while it is made.
+struct Draft<'a> {
+    config: &'a Config,
     kind: Kind,
-    regarding: &Regarding,
-    metadata: &ObjectMeta,
-    counterpart: Option<&ObjectMeta>,
-    plan: &mut Plan,
-) -> Option<Origin> {
-    let origin = Origin::of(metadata).filter(|_| is_managed(config, metadata))?;
-    if metadata.deletion_timestamp.is_none() {
-        return Some(origin);
+    /// Of the source object.
+    metadata: &'a ObjectMeta,
+    /// The source object as the subject of Events.
+    regarding: Regarding,
+    plan: Plan,
+}
+
+impl<'a> Draft<'a> {
+    fn new(config: &'a Config, kind: Kind, metadata: &'a ObjectMeta) -> Draft<'a> {
+        let regarding = Regarding {
+            api_version: config.flavor.names().networking_version,
+            kind: kind.name(),
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone(),
+        };
+        Draft { config, kind, metadata, regarding, plan: Plan::default() }
     }
-    if missing_finalizer(config, kind, metadata).is_none() {
-        let keys = Keys::of(config.flavor, kind);
-        let is_own = |one: &&ObjectMeta| keys.read(one).is_some_and(|of| of.uid == origin.uid);
-        match counterpart.filter(is_own) {
-            Some(counterpart) if counterpart.deletion_timestamp.is_none() => {
-                let uid = counterpart.uid.clone().unwrap_or_default();
-                let act = Act::Delete { kind, name: origin.uid, uid };
-                plan.step(Action::new(regarding, act), Reason::SourceDeleted);
-            }
-            // It has a finalizer of its own: the end of its deletion is the next event.
-            Some(_) => {}
-            None => {
-                let finalizer = config.flavor.finalizer(kind);
-                let act = Act::RemoveFinalizer { finalizer, gone: Some(origin.uid) };
-                plan.step(Action::new(regarding, act), Reason::CounterpartGone);
-            }
+
+    fn step(&mut self, act: Act, because: Reason) {
+        self.plan.step(Action { source: self.regarding.clone(), act }, because);
+    }
+
+    /// See [`Act::Apply`].
+    fn apply(&mut self, desired: Desired, because: Reason) {
+        self.step(Act::Apply(Box::new(desired)), because);
+    }
+
+    fn set_status(&mut self, status: Status) {
+        self.step(Act::SetStatus(status), Reason::StatusOutdated);
+    }
+
+    fn problem(&mut self, because: Reason) {
+        self.plan.problem(self.regarding.clone(), because);
+    }
+
+    /// The finalizer of the source object, if it is missing.
+    fn missing_finalizer(&self) -> Option<String> {
+        let finalizer = self.config.flavor.finalizer(self.kind);
+        let has_finalizer = self.metadata.finalizers.iter().flatten().any(|one| *one == finalizer);
+        (!has_finalizer).then_some(finalizer)
+    }
+
+    /// Plans the finalizer of a source object that is not being deleted.
+    fn add_finalizer(&mut self) {
+        if let Some(finalizer) = self.missing_finalizer() {
+            self.step(Act::AddFinalizer(finalizer), Reason::FinalizerMissing);
         }
     }
-    None
+
+    /// Plans the deletion of a source object with a counterpart of its own. Returns the object if its counterpart is to
+    /// be applied. `counterpart`: the metadata of the object that has the UID as name, if there is one. It is deleted only if it names
+    /// the source object.
+    fn live(&mut self, counterpart: Option<&ObjectMeta>) -> Option<Origin> {
+        let Draft { config, kind, metadata, .. } = *self;
+        let origin = Origin::of(metadata).filter(|_| is_managed(config, metadata))?;
+        if metadata.deletion_timestamp.is_none() {
+            return Some(origin);
+        }
+        if self.missing_finalizer().is_none() {
+            let keys = Keys::of(config.flavor, kind);
+            let is_own = |one: &&ObjectMeta| keys.read(one).is_some_and(|of| of.uid == origin.uid);
+            match counterpart.filter(is_own) {
+                Some(counterpart) if counterpart.deletion_timestamp.is_none() => {
+                    let uid = counterpart.uid.clone().unwrap_or_default();
+                    self.step(Act::Delete { kind, name: origin.uid, uid }, Reason::SourceDeleted);
+                }
+                // It has a finalizer of its own: the end of its deletion is the next event.
+                Some(_) => {}
+                None => {
+                    let finalizer = config.flavor.finalizer(kind);
+                    let act = Act::RemoveFinalizer { finalizer, gone: Some(origin.uid) };
+                    self.step(act, Reason::CounterpartGone);
+                }
+            }
+        }
+        None
+    }
 }
 
 /// Why an object of the apinet cluster is to be applied; None if it is as desired.

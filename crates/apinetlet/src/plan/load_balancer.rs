@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use common::plan::Regarding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
-    Act, Action, Desired, Plan, Reason, Status, add_finalizer, copied_labels, counterpart,
-    is_applied_metadata, live, outdated, owned_by, regarding,
+    Desired, Draft, Plan, Reason, Status, copied_labels, counterpart, is_applied_metadata, outdated, owned_by,
 };
 use crate::api::{IpFamily, LocalRef, apinet, source};
 use crate::config::Config;
@@ -70,26 +68,22 @@ impl Target<'_> {
 /// The next steps.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, .. } = snapshot;
-    let regarding = regarding(config.flavor, Kind::LoadBalancer, &source.metadata);
+    let mut draft = Draft::new(config, Kind::LoadBalancer, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Some(origin) = live(config, Kind::LoadBalancer, &regarding, &source.metadata, metadata, &mut plan)
-    else {
-        return plan;
-    };
-    add_finalizer(config, Kind::LoadBalancer, &regarding, &source.metadata, &mut plan);
+    let Some(origin) = draft.live(metadata) else { return draft.plan };
+    draft.add_finalizer();
     let Some(network) = &snapshot.network else {
-        plan.problem(regarding, Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
-        return plan;
+        draft.problem(Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
+        return draft.plan;
     };
     let metadata = counterpart(config, Kind::LoadBalancer, &origin);
     let ips = match source.spec.kind.as_str() {
         "Public" => public_ips(&source.spec.ip_families),
         "Internal" => internal_ips(snapshot),
         other => {
-            plan.problem(regarding, Reason::TypeUnknown(other.to_owned()));
-            return plan;
+            draft.problem(Reason::TypeUnknown(other.to_owned()));
+            return draft.plan;
         }
     };
     let (selector, template) = instances(config, &origin, snapshot);
@@ -108,24 +102,22 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     };
     // First, because targets change all the time, and an apply that the API server refuses ends the steps.
     if let Some(observed) = observed {
-        routing_and_status(config, snapshot, &regarding, metadata, observed, &mut plan);
+        routing_and_status(&mut draft, snapshot, metadata, observed);
     }
     if let Some(because) = outdated(observed.as_ref(), |observed| is_applied(config, &desired, observed)) {
-        plan.step(Action::apply(&regarding, Desired::LoadBalancer(desired)), because);
+        draft.apply(Desired::LoadBalancer(desired), because);
     }
-    plan
+    draft.plan
 }
 
 /// The routing and the status that belong to the observed counterpart. `metadata`: that of both apinet objects.
 fn routing_and_status(
-    config: &Config,
+    draft: &mut Draft<'_>,
     snapshot: &Snapshot,
-    regarding: &Regarding,
     metadata: ObjectMeta,
     observed: &apinet::LoadBalancer,
-    plan: &mut Plan,
 ) {
-    let source = &snapshot.source;
+    let config = draft.config;
     let owner_references = owned_by(config.flavor, "LoadBalancer", &observed.metadata);
     let metadata = ObjectMeta { owner_references, ..metadata };
     let is_applied = |one: &apinet::LoadBalancerRouting| {
@@ -137,12 +129,12 @@ fn routing_and_status(
     if let Some(because) = outdated(snapshot.counterpart_routing.as_deref(), is_applied) {
         let destinations = snapshot.targets(config).map(|one| one.destination()).collect();
         let routing = apinet::LoadBalancerRouting { metadata, destinations };
-        plan.step(Action::apply(regarding, Desired::LoadBalancerRouting(routing)), because);
+        draft.apply(Desired::LoadBalancerRouting(routing), because);
     }
     let ips = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
     let status = source::Ips { ips };
-    if status != source.status {
-        plan.step(Action::new(regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
+    if status != snapshot.source.status {
+        draft.set_status(Status::Ips(status));
     }
 }
 

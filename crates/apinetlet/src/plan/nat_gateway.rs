@@ -1,11 +1,6 @@
 //! A NATGateway: its counterpart, and the autoscaler that gives it public addresses.
 
-use common::plan::Regarding;
-
-use super::{
-    Act, Action, Desired, Plan, Reason, Status, add_finalizer, counterpart, is_applied_metadata, live,
-    outdated, owned_by, regarding,
-};
+use super::{Desired, Draft, Plan, Reason, Status, counterpart, is_applied_metadata, outdated, owned_by};
 use crate::api::{LocalRef, apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
@@ -27,22 +22,18 @@ pub struct Snapshot {
 /// The next steps.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, .. } = snapshot;
-    let regarding = regarding(config.flavor, Kind::NatGateway, &source.metadata);
+    let mut draft = Draft::new(config, Kind::NatGateway, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Some(origin) = live(config, Kind::NatGateway, &regarding, &source.metadata, metadata, &mut plan)
-    else {
-        return plan;
-    };
-    add_finalizer(config, Kind::NatGateway, &regarding, &source.metadata, &mut plan);
+    let Some(origin) = draft.live(metadata) else { return draft.plan };
+    draft.add_finalizer();
     let Some(network) = &snapshot.network else {
-        plan.problem(regarding, Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
-        return plan;
+        draft.problem(Reason::NetworkNotFound(source.spec.network_ref.name.clone()));
+        return draft.plan;
     };
     let Some(family) = source.spec.ip_family else {
-        plan.problem(regarding, Reason::FamilyMissing);
-        return plan;
+        draft.problem(Reason::FamilyMissing);
+        return draft.plan;
     };
     let desired = apinet::NatGateway {
         metadata: counterpart(config, Kind::NatGateway, &origin),
@@ -65,24 +56,22 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     };
     // First, because an apply that the API server refuses ends the steps.
     if let Some(observed) = observed {
-        autoscaler_and_status(config, snapshot, &regarding, origin, observed, &mut plan);
+        autoscaler_and_status(&mut draft, snapshot, origin, observed);
     }
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
-        plan.step(Action::apply(&regarding, Desired::NatGateway(desired)), because);
+        draft.apply(Desired::NatGateway(desired), because);
     }
-    plan
+    draft.plan
 }
 
 /// The autoscaler and the status that belong to the observed counterpart.
 fn autoscaler_and_status(
-    config: &Config,
+    draft: &mut Draft<'_>,
     snapshot: &Snapshot,
-    regarding: &Regarding,
     origin: Origin,
     observed: &apinet::NatGateway,
-    plan: &mut Plan,
 ) {
-    let source = &snapshot.source;
+    let config = draft.config;
     let mut metadata = counterpart(config, Kind::NatGateway, &origin);
     metadata.owner_references = owned_by(config.flavor, "NATGateway", &observed.metadata);
     let autoscaler = apinet::NatGatewayAutoscaler {
@@ -97,7 +86,7 @@ fn autoscaler_and_status(
         is_applied_metadata(config, &autoscaler.metadata, &one.metadata) && autoscaler.spec == one.spec
     };
     if let Some(because) = outdated(snapshot.autoscaler.as_ref(), is_applied) {
-        plan.step(Action::apply(regarding, Desired::NatGatewayAutoscaler(autoscaler)), because);
+        draft.apply(Desired::NatGatewayAutoscaler(autoscaler), because);
     }
     let ips: Vec<_> = observed.spec.ips.iter().filter_map(|one| one.ip.clone()).collect();
     // The API server refuses the write of the autoscaler if there is no free address, and nothing in the gateway shows the refusal.
@@ -105,11 +94,11 @@ fn autoscaler_and_status(
     let has_waiting = observed.status.used < observed.status.requested;
     let is_short = has_fewer(config.min_public_ips) || has_waiting && has_fewer(config.max_public_ips);
     if is_short && snapshot.autoscaler.is_some() {
-        plan.problem(regarding.clone(), Reason::AddressMissing(ips.len()));
+        draft.problem(Reason::AddressMissing(ips.len()));
     }
     let status = source::Ips { ips };
-    if status != source.status {
-        plan.step(Action::new(regarding, Act::SetStatus(Status::Ips(status))), Reason::StatusOutdated);
+    if status != snapshot.source.status {
+        draft.set_status(Status::Ips(status));
     }
 }
 

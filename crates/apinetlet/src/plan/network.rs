@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{
-    Act, Action, Desired, Plan, Reason, Status, add_finalizer, counterpart, is_applied_metadata, live,
-    missing_finalizer, outdated, regarding,
-};
+use super::{Act, Desired, Draft, Plan, Reason, Status, counterpart, is_applied_metadata, outdated};
 use crate::api::{apinet, source};
 use crate::config::Config;
 use crate::names::{Flavor, Kind};
@@ -39,17 +36,14 @@ pub struct Peer {
 /// The next steps.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, .. } = snapshot;
-    let regarding = regarding(config.flavor, Kind::Network, &source.metadata);
+    let mut draft = Draft::new(config, Kind::Network, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Some(origin) = live(config, Kind::Network, &regarding, &source.metadata, metadata, &mut plan) else {
-        return plan;
-    };
+    let Some(origin) = draft.live(metadata) else { return draft.plan };
     // The first time it is added with the provider ID, in one write: before, nothing can use the apinet Network, and without its source
     // object it is garbage.
     if !source.spec.provider_id.is_empty() {
-        add_finalizer(config, Kind::Network, &regarding, &source.metadata, &mut plan);
+        draft.add_finalizer();
     }
     // The Go program owns the ID, by the same field manager: an apply without it would remove it, which the API server refuses.
     let id = match observed {
@@ -66,12 +60,12 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             && desired.spec.peerings == observed.spec.peerings
     };
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
-        plan.step(Action::apply(&regarding, Desired::Network(desired)), because);
+        draft.apply(Desired::Network(desired), because);
     }
-    let Some(observed) = observed else { return plan };
+    let Some(observed) = observed else { return draft.plan };
     // A provider ID without the ID would stay, because it is immutable.
     let uid = observed.metadata.uid.as_ref().filter(|_| !observed.spec.id.is_empty());
-    let Some(uid) = uid else { return plan };
+    let Some(uid) = uid else { return draft.plan };
     if source.spec.provider_id.is_empty() {
         let id = NetworkId {
             namespace: config.namespace.clone(),
@@ -79,17 +73,17 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             id: observed.spec.id.clone(),
             uid: uid.clone(),
         };
-        let finalizer = missing_finalizer(config, Kind::Network, &source.metadata);
+        let finalizer = draft.missing_finalizer();
         let act = Act::SetProviderId { id: id.display(config.flavor).to_string(), finalizer };
-        plan.step(Action::new(&regarding, act), Reason::NetworkAllocated);
+        draft.step(act, Reason::NetworkAllocated);
     }
     let peerings =
         if config.peering_status { peering_status(snapshot) } else { source.status.peerings.clone() };
     let status = source::NetworkStatus { state: "Available".to_owned(), peerings };
     if status != source.status {
-        plan.step(Action::new(&regarding, Act::SetStatus(Status::Network(status))), Reason::StatusOutdated);
+        draft.set_status(Status::Network(status));
     }
-    plan
+    draft.plan
 }
 
 /// The ID of a counterpart that another program has deleted; empty if there was none. The provider ID is immutable, and the machines

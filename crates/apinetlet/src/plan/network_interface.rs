@@ -9,10 +9,7 @@ use common::plan::Step;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::{
-    Action, Plan, Reason, Status, add_finalizer, copied_labels, is_managed, mark, missing_finalizer,
-    regarding,
-};
+use super::{Action, Draft, Plan, Reason, Status, copied_labels, is_managed, mark};
 use crate::api::{IpFamily, apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
@@ -48,52 +45,45 @@ enum Claim {
 /// The next steps.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
     let Snapshot { source, .. } = snapshot;
-    let regarding = regarding(config.flavor, KIND, &source.metadata);
+    let mut draft = Draft::new(config, KIND, &source.metadata);
     let Some(origin) = Origin::of(&source.metadata).filter(|_| is_managed(config, &source.metadata)) else {
-        return plan;
+        return draft.plan;
     };
     if source.metadata.deletion_timestamp.is_some() {
-        if missing_finalizer(config, KIND, &source.metadata).is_none() {
-            release_all(config, snapshot, &origin, &mut plan);
+        if draft.missing_finalizer().is_none() {
+            release_all(&mut draft, snapshot, &origin);
             let finalizer = config.flavor.finalizer(KIND);
-            let act = Act::RemoveFinalizer { finalizer, gone: None };
-            plan.step(Action::new(&regarding, act), Reason::SourceDeleted);
+            draft.step(Act::RemoveFinalizer { finalizer, gone: None }, Reason::SourceDeleted);
         }
-        return plan;
+        return draft.plan;
     }
-    add_finalizer(config, KIND, &regarding, &source.metadata, &mut plan);
-    let addresses = claim_virtual_ip(config, snapshot, &origin, &mut plan);
-    let interface = interface(config, snapshot, &origin, &addresses, &mut plan);
+    draft.add_finalizer();
+    let addresses = claim_virtual_ip(&mut draft, snapshot, &origin);
+    let interface = interface(&mut draft, snapshot, &origin, &addresses);
     // After the interface that has the address of the VirtualIP: it is free for others then.
-    release_virtual_ips(config, snapshot, &origin, &mut plan);
+    release_virtual_ips(&mut draft, snapshot, &origin);
     let is_changing = |step: &Step<Action>| matches!(step.action.act, Act::Claim(..) | Act::Configure(..));
     // The response to the write of the interface decides the status.
     if config.interface_status
-        && !plan.steps.iter().any(is_changing)
+        && !draft.plan.steps.iter().any(is_changing)
         && let Some(status) = status(&source.status, interface, now)
     {
-        plan.step(
-            Action::new(&regarding, Act::SetStatus(Status::NetworkInterface(status))),
-            Reason::StatusOutdated,
-        );
+        draft.set_status(Status::NetworkInterface(status));
     }
-    plan
+    draft.plan
 }
 
-fn release_all(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) {
-    let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
+fn release_all(draft: &mut Draft<'_>, snapshot: &Snapshot, origin: &Origin) {
+    let config = draft.config;
     for interface in &snapshot.interfaces {
         if let Claim::Own = claim_of(config, interface, origin) {
-            let act = release(config, &interface.metadata);
-            plan.step(Action::new(&regarding, act), Reason::SourceDeleted);
+            draft.step(release(config, &interface.metadata), Reason::SourceDeleted);
         }
     }
     for virtual_ip in &snapshot.virtual_ips {
         if let Claim::Own = claim_of_virtual_ip(virtual_ip, origin) {
-            let act = Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata));
-            plan.step(Action::new(&regarding, act), Reason::SourceDeleted);
+            draft.step(Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata)), Reason::SourceDeleted);
         }
     }
 }
@@ -115,8 +105,7 @@ fn claim_of_virtual_ip(virtual_ip: &source::VirtualIp, origin: &Origin) -> Claim
 }
 
 /// Claims the referenced VirtualIP. Returns its address, if it has one.
-fn claim_virtual_ip(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) -> Vec<String> {
-    let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
+fn claim_virtual_ip(draft: &mut Draft<'_>, snapshot: &Snapshot, origin: &Origin) -> Vec<String> {
     let Some(name) = snapshot.source.virtual_ip() else { return Vec::new() };
     let is_referenced = |one: &&source::VirtualIp| one.metadata.name.as_deref() == Some(name);
     let Some(virtual_ip) = snapshot.virtual_ips.iter().find(is_referenced) else { return Vec::new() };
@@ -125,17 +114,16 @@ fn claim_virtual_ip(config: &Config, snapshot: &Snapshot, origin: &Origin, plan:
         Claim::Own | Claim::Free if virtual_ip.metadata.deletion_timestamp.is_some() => return Vec::new(),
         Claim::Own => {}
         Claim::Free => {
-            let act = Act::ClaimVirtualIp(versioned(&virtual_ip.metadata));
-            plan.step(Action::new(&regarding, act), Reason::Referenced);
+            draft.step(Act::ClaimVirtualIp(versioned(&virtual_ip.metadata)), Reason::Referenced);
         }
         Claim::Other(other) => {
-            plan.problem(regarding, Reason::VirtualIpTaken(name.to_owned(), other));
+            draft.problem(Reason::VirtualIpTaken(name.to_owned(), other));
             return Vec::new();
         }
     }
     let Some(address) = &virtual_ip.status.ip else { return Vec::new() };
-    if is_of_other(config, snapshot, virtual_ip, address) {
-        plan.problem(regarding, Reason::AddressTaken(name.to_owned(), address.clone()));
+    if is_of_other(draft.config, snapshot, virtual_ip, address) {
+        draft.problem(Reason::AddressTaken(name.to_owned(), address.clone()));
         return Vec::new();
     }
     vec![address.clone()]
@@ -151,8 +139,7 @@ fn is_of_other(config: &Config, snapshot: &Snapshot, virtual_ip: &source::Virtua
 }
 
 /// Releases the VirtualIPs that the source object has claimed and does not reference any more, and those that are being deleted.
-fn release_virtual_ips(config: &Config, snapshot: &Snapshot, origin: &Origin, plan: &mut Plan) {
-    let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
+fn release_virtual_ips(draft: &mut Draft<'_>, snapshot: &Snapshot, origin: &Origin) {
     let referenced = snapshot.source.virtual_ip();
     for virtual_ip in &snapshot.virtual_ips {
         let because = if virtual_ip.metadata.name.as_deref() != referenced {
@@ -163,27 +150,25 @@ fn release_virtual_ips(config: &Config, snapshot: &Snapshot, origin: &Origin, pl
             continue;
         };
         if let Claim::Own = claim_of_virtual_ip(virtual_ip, origin) {
-            let act = Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata));
-            plan.step(Action::new(&regarding, act), because);
+            draft.step(Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata)), because);
         }
     }
 }
 
 /// Claims, configures and releases apinet objects. Returns the claimed one, as it is now.
 fn interface<'a>(
-    config: &Config,
+    draft: &mut Draft<'_>,
     snapshot: &'a Snapshot,
     origin: &Origin,
     addresses: &[String],
-    plan: &mut Plan,
 ) -> Option<&'a apinet::NetworkInterface> {
-    let regarding = regarding(config.flavor, KIND, &snapshot.source.metadata);
+    let config = draft.config;
     let provider_id = &snapshot.source.spec.provider_id;
     let uid = match InterfaceId::parse(config.flavor, provider_id) {
         Ok(id) => Some(id.uid),
         Err(_) if provider_id.is_empty() => None,
         Err(error) => {
-            plan.problem(regarding.clone(), Reason::ProviderIdInvalid(error.to_string()));
+            draft.problem(Reason::ProviderIdInvalid(error.to_string()));
             None
         }
     };
@@ -191,8 +176,7 @@ fn interface<'a>(
     // First of all, because two interfaces cannot have one public address.
     for interface in snapshot.interfaces.iter().filter(|one| !is_named(&one.metadata)) {
         if let Claim::Own = claim_of(config, interface, origin) {
-            let act = release(config, &interface.metadata);
-            plan.step(Action::new(&regarding, act), Reason::NotReferenced);
+            draft.step(release(config, &interface.metadata), Reason::NotReferenced);
         }
     }
     let interface = snapshot.interfaces.iter().find(|one| is_named(&one.metadata))?;
@@ -203,20 +187,19 @@ fn interface<'a>(
             let changes = metadata_patch(config, &snapshot.source.metadata, origin, metadata);
             if desired != current(interface) || !changes.is_empty() {
                 let act = Act::Configure(reference(metadata), changes, desired);
-                plan.step(Action::new(&regarding, act), Reason::ConfigurationOutdated);
+                draft.step(act, Reason::ConfigurationOutdated);
             }
             Some(interface)
         }
         Claim::Free if metadata.deletion_timestamp.is_some() => None,
         Claim::Free => {
             let changes = metadata_patch(config, &snapshot.source.metadata, origin, metadata);
-            let act = Act::Claim(reference(metadata), changes, desired);
-            plan.step(Action::new(&regarding, act), Reason::Referenced);
+            draft.step(Act::Claim(reference(metadata), changes, desired), Reason::Referenced);
             Some(interface)
         }
         Claim::Other(other) => {
             let name = metadata.name.clone().unwrap_or_default();
-            plan.problem(regarding, Reason::InterfaceTaken(name, other));
+            draft.problem(Reason::InterfaceTaken(name, other));
             None
         }
     }

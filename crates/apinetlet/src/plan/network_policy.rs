@@ -6,13 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::plan::Regarding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{
-    Action, Desired, Plan, Reason, add_finalizer, counterpart, is_applied_metadata, live, outdated, owned_by,
-    regarding,
-};
+use super::{Desired, Draft, Plan, Reason, counterpart, is_applied_metadata, outdated, owned_by};
 use crate::api::network_policy::{
     IpBlock, NetworkPolicy, NetworkPolicyRule, ObjectIp, ObjectSelector, Peer, PolicyPort, Rule,
     SourceNetworkPolicy, Spec, Target,
@@ -62,27 +58,23 @@ pub struct Snapshot {
 /// The next steps.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, .. } = snapshot;
-    let regarding = regarding(config.flavor, Kind::NetworkPolicy, &source.metadata);
+    let mut draft = Draft::new(config, Kind::NetworkPolicy, &source.metadata);
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Some(origin) = live(config, Kind::NetworkPolicy, &regarding, &source.metadata, metadata, &mut plan)
-    else {
-        return plan;
-    };
-    add_finalizer(config, Kind::NetworkPolicy, &regarding, &source.metadata, &mut plan);
+    let Some(origin) = draft.live(metadata) else { return draft.plan };
+    draft.add_finalizer();
     let Some(network) = &snapshot.network else {
         let name = source.spec.network_ref.name.clone();
         let is_pending = snapshot.has_source_network;
         let because = if is_pending { Reason::NetworkPending(name) } else { Reason::NetworkNotFound(name) };
-        plan.problem(regarding, because);
-        return plan;
+        draft.problem(because);
+        return draft.plan;
     };
     for protocol in unsupported_protocols(&source.spec) {
-        plan.problem(regarding.clone(), Reason::ProtocolUnsupported(protocol.to_owned()));
+        draft.problem(Reason::ProtocolUnsupported(protocol.to_owned()));
     }
     for kind in unsupported_kinds(&source.spec) {
-        plan.problem(regarding.clone(), Reason::PeerUnsupported(kind.to_owned()));
+        draft.problem(Reason::PeerUnsupported(kind.to_owned()));
     }
     let metadata = counterpart(config, Kind::NetworkPolicy, &origin);
     let desired = NetworkPolicy {
@@ -100,12 +92,12 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
     if let Some(observed) = observed {
         let owner_references = owned_by(config.flavor, "NetworkPolicy", &observed.metadata);
         let metadata = ObjectMeta { owner_references, ..metadata };
-        rule(config, snapshot, &regarding, metadata, network, &mut plan);
+        rule(&mut draft, snapshot, metadata, network);
     }
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
-        plan.step(Action::apply(&regarding, Desired::NetworkPolicy(desired)), because);
+        draft.apply(Desired::NetworkPolicy(desired), because);
     }
-    plan
+    draft.plan
 }
 
 /// The policy without peers that the API server of ironcore-net refuses, and without entries that have only such: with no peers they would
@@ -135,15 +127,8 @@ fn unsupported_kind(peer: &Peer) -> Option<&str> {
 }
 
 /// The rule of the policy. `metadata`: its metadata.
-fn rule(
-    config: &Config,
-    snapshot: &Snapshot,
-    regarding: &Regarding,
-    metadata: ObjectMeta,
-    network: &LocalUidRef,
-    plan: &mut Plan,
-) {
-    let source = &snapshot.source;
+fn rule(draft: &mut Draft<'_>, snapshot: &Snapshot, metadata: ObjectMeta, network: &LocalUidRef) {
+    let (config, source) = (draft.config, &snapshot.source);
     let rule = NetworkPolicyRule {
         metadata,
         network_ref: Some(network.clone()),
@@ -158,7 +143,7 @@ fn rule(
             && NetworkPolicyRule { metadata, ..rule.clone() } == *one
     };
     if let Some(because) = outdated(snapshot.rule.as_ref(), is_applied) {
-        plan.step(Action::apply(regarding, Desired::NetworkPolicyRule(rule)), because);
+        draft.apply(Desired::NetworkPolicyRule(rule), because);
     }
 }
 

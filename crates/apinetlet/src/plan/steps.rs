@@ -165,18 +165,6 @@ pub enum Status {
     NetworkInterface(source::NetworkInterfaceStatus),
 }
 
-impl Action {
-    /// A write.
-    pub(super) fn new(source: &Regarding, act: Act) -> Action {
-        Action { source: source.clone(), act }
-    }
-
-    /// See [`Act::Apply`].
-    pub(super) fn apply(source: &Regarding, desired: Desired) -> Action {
-        Action::new(source, Act::Apply(Box::new(desired)))
-    }
-}
-
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = &self.source;

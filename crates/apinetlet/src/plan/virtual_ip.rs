@@ -1,9 +1,6 @@
 //! A VirtualIP: an IP of the apinet cluster, and its address.
 
-use super::{
-    Act, Action, Desired, Plan, Reason, Status, add_finalizer, counterpart, is_applied_metadata, live,
-    outdated, regarding,
-};
+use super::{Desired, Draft, Plan, Reason, Status, counterpart, is_applied_metadata, outdated};
 use crate::api::{apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
@@ -26,9 +23,8 @@ pub struct Snapshot {
 /// The next steps.
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan::default();
     let Snapshot { source, counterpart: observed, interfaces, .. } = snapshot;
-    let regarding = regarding(config.flavor, Kind::VirtualIp, &source.metadata);
+    let mut draft = Draft::new(config, Kind::VirtualIp, &source.metadata);
     let address = observed.as_ref().and_then(|observed| observed.spec.ip.as_ref());
     let mut public_ips = interfaces.iter().flat_map(|one| &one.spec.public_ips);
     // Another object could get the address, and two would have it. The interface releases the VirtualIP, which is the next event.
@@ -36,24 +32,21 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
         && address.is_some()
         && public_ips.any(|public| public.ip.as_ref() == address)
     {
-        return plan;
+        return draft.plan;
     }
     let metadata = observed.as_ref().map(|observed| &observed.metadata);
-    let Some(origin) = live(config, Kind::VirtualIp, &regarding, &source.metadata, metadata, &mut plan)
-    else {
-        return plan;
-    };
-    add_finalizer(config, Kind::VirtualIp, &regarding, &source.metadata, &mut plan);
+    let Some(origin) = draft.live(metadata) else { return draft.plan };
+    draft.add_finalizer();
     let Some(family) = source.spec.ip_family else {
-        plan.problem(regarding, Reason::FamilyMissing);
-        return plan;
+        draft.problem(Reason::FamilyMissing);
+        return draft.plan;
     };
     // Another program has deleted the IP, and users have the address. An IP that exists keeps its address, which is immutable.
     let before = source.status.ip.as_ref().filter(|_| observed.is_none());
     if let Some(address) = before.filter(|_| is_of_other(snapshot)) {
         let name = source.metadata.name.clone().unwrap_or_default();
-        plan.problem(regarding, Reason::AddressTaken(name, address.clone()));
-        return plan;
+        draft.problem(Reason::AddressTaken(name, address.clone()));
+        return draft.plan;
     }
     let desired = apinet::Ip {
         metadata: counterpart(config, Kind::VirtualIp, &origin),
@@ -65,15 +58,15 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Plan {
             && desired.spec.ip_family == observed.spec.ip_family
     };
     if let Some(because) = outdated(observed.as_ref(), is_applied) {
-        plan.step(Action::apply(&regarding, Desired::Ip(desired)), because);
+        draft.apply(Desired::Ip(desired), because);
     }
-    let Some(observed) = observed else { return plan };
+    let Some(observed) = observed else { return draft.plan };
     let status = source::VirtualIpStatus { ip: observed.spec.ip.clone() };
     // An address that was reported stays until there is another one.
     if status.ip.is_some() && status != source.status {
-        plan.step(Action::new(&regarding, Act::SetStatus(Status::VirtualIp(status))), Reason::StatusOutdated);
+        draft.set_status(Status::VirtualIp(status));
     }
-    plan
+    draft.plan
 }
 
 /// Whether another object has the address in the status. Every account that may write a VirtualIP may write its status too, so that the
