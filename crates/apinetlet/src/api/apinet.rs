@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -239,7 +240,7 @@ pub struct TemplateMetadata {
 }
 
 /// The applied part of the spec of an Instance.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InstanceSpec {
     /// Where it may run.
@@ -248,7 +249,7 @@ pub struct InstanceSpec {
 }
 
 /// Rules for the Nodes of Instances.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// Only on these Nodes.
@@ -265,37 +266,6 @@ pub struct Required<T> {
     /// The rule.
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: T,
-}
-
-/// Nodes, each of them selected by one of the terms.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NodeSelector {
-    /// The terms.
-    #[serde(deserialize_with = "or_default")]
-    pub node_selector_terms: Vec<NodeSelectorTerm>,
-}
-
-/// A term that selects Nodes by their fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NodeSelectorTerm {
-    /// Each of these requirements.
-    #[serde(deserialize_with = "or_default")]
-    pub match_fields: Vec<Requirement>,
-}
-
-/// A requirement.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Requirement {
-    /// `metadata.name`
-    pub key: String,
-    /// `In`
-    pub operator: String,
-    /// Values.
-    #[serde(deserialize_with = "or_default")]
-    pub values: Vec<String>,
 }
 
 /// At most one of the selected Instances in each domain of the topology.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
@@ -180,14 +181,15 @@ fn instances(
     let targets = config.node_affinity.then(|| snapshot.targets(config));
     let nodes: BTreeSet<&str> =
         targets.into_iter().flatten().filter_map(|one| Some(one.interface?.node)).collect();
-    let terms = nodes.into_iter().map(|node| apinet::NodeSelectorTerm {
-        match_fields: vec![apinet::Requirement {
+    let terms = nodes.into_iter().map(|node| NodeSelectorTerm {
+        match_fields: Some(vec![NodeSelectorRequirement {
             key: "metadata.name".to_owned(),
             operator: "In".to_owned(),
-            values: vec![node.to_owned()],
-        }],
+            values: Some(vec![node.to_owned()]),
+        }]),
+        match_expressions: None,
     });
-    let required = apinet::NodeSelector { node_selector_terms: terms.collect() };
+    let required = NodeSelector { node_selector_terms: terms.collect() };
     let is_affine = !required.node_selector_terms.is_empty();
     let node_affinity = is_affine.then_some(apinet::Required { required });
     let term = apinet::AntiAffinityTerm {
