@@ -63,19 +63,19 @@ pub fn decided(
         Some(error) => (Status::False, error.code(), error.to_string()),
         None => verdict(mode, decision),
     };
-    set(&mut status, "Ready", ready, reason, message, generation, now);
+    set(&mut status, "Ready", ready, reason, message, now);
     let excess = decision.excess.clone().map(Reason::SafetyThreshold);
-    problem(&mut status, "SafetyThreshold", excess.as_ref(), "WithinLimits", generation, now);
+    problem(&mut status, "SafetyThreshold", excess.as_ref(), "WithinLimits", now);
     let recreated = decision.recreated.first().cloned().map(Reason::Recreated);
-    problem(&mut status, "Recreated", recreated.as_ref(), "NotRecreated", generation, now);
+    problem(&mut status, "Recreated", recreated.as_ref(), "NotRecreated", now);
     let invalid =
         (!decision.unconnected.is_empty()).then(|| Reason::InvalidRoutes(decision.unconnected.clone()));
     let refused = failed.filter(|error| error.code() == "RouterHasInvalidRoutes");
     let refused = refused.map(|error| Reason::Failed(error.code(), error.to_string()));
     let invalid = invalid.or(refused);
-    problem(&mut status, "RouterHasInvalidRoutes", invalid.as_ref(), "NoneFound", generation, now);
+    problem(&mut status, "RouterHasInvalidRoutes", invalid.as_ref(), "NoneFound", now);
     let covered = decision.covered.clone().map(Reason::WideAddressPair);
-    problem(&mut status, "WideAddressPair", covered.as_ref(), "NoneFound", generation, now);
+    problem(&mut status, "WideAddressPair", covered.as_ref(), "NoneFound", now);
     dated(before, status, now)
 }
 
@@ -88,7 +88,7 @@ pub fn undecided(
     now: Timestamp,
 ) -> RouteGCStatus {
     let mut status = RouteGCStatus { observed_generation: generation, ..before.clone() };
-    set(&mut status, "Ready", Status::False, error.code(), error.to_string(), generation, now);
+    set(&mut status, "Ready", Status::False, error.code(), error.to_string(), now);
     dated(before, status, now)
 }
 
@@ -147,12 +147,11 @@ fn problem(
     kind: &'static str,
     why: Option<&Reason>,
     fine: &'static str,
-    generation: Option<i64>,
     now: Timestamp,
 ) {
     match why {
-        Some(why) => set(status, kind, Status::True, why.code(), why.to_string(), generation, now),
-        None => set(status, kind, Status::False, fine, String::new(), generation, now),
+        Some(why) => set(status, kind, Status::True, why.code(), why.to_string(), now),
+        None => set(status, kind, Status::False, fine, String::new(), now),
     }
 }
 
@@ -162,7 +161,6 @@ fn set(
     value: Status,
     reason: &'static str,
     message: String,
-    generation: Option<i64>,
     now: Timestamp,
 ) {
     // The same error has another request ID each time; that alone is no reason to write.
@@ -171,7 +169,8 @@ fn set(
         Some(known) if without_ids(&known.message) == without_ids(&message) => known.message.clone(),
         _ => message,
     };
-    let seen = Seen { kind, status: value, observed_generation: generation, reason, message };
+    let observed_generation = status.observed_generation;
+    let seen = Seen { kind, status: value, observed_generation, reason, message };
     conditions::set(&mut status.conditions, seen, now);
 }
 
