@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::conditions::Status;
 use common::k8s;
 use kube::core::{Expression, SelectorExt as _};
 
-use super::snapshot::{Node, Ready, Server};
+use super::snapshot::{Node, Server};
 use crate::config::Config;
 use crate::names;
 
@@ -57,11 +56,7 @@ pub fn read(config: &Config, node: &k8s::Node, server_of: impl FnOnce(&str, &str
         created: metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
         terminating: metadata.deletion_timestamp.is_some(),
         selected: config.node_selector.matches(labels),
-        ready: match node.ready() {
-            Status::True => Ready::True,
-            Status::False => Ready::False,
-            Status::Unknown => Ready::Unknown,
-        },
+        ready: node.ready(),
         cordoned: node.spec.unschedulable,
         boot_id: node.status.node_info.boot_id.clone(),
         label: node.label(&config.floating_ip_label).map(str::to_owned),

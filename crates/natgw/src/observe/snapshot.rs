@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+pub use common::conditions::Status as Ready;
 use ipnet::Ipv4Net;
 use jiff::Timestamp;
 
@@ -40,17 +41,6 @@ impl Snapshot {
 /// The server of each IPv4 floating IP; None: it is assigned to no server.
 pub type FloatingIPs = BTreeMap<Ipv4Addr, Option<u64>>;
 
-/// The `Ready` condition of the Node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ready {
-    /// `True`
-    True,
-    /// `False`: the kubelet reports that it is not ready. Host-network pods still run.
-    False,
-    /// `Unknown` or absent: the kubelet does not report. Pods neither start nor end.
-    Unknown,
-}
-
 /// One Node, reduced to what a decision needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -66,7 +56,8 @@ pub struct Node {
     pub terminating: bool,
     /// The node selector matches.
     pub selected: bool,
-    /// Ready condition.
+    /// Ready condition. `False`: the kubelet reports that it is not ready, and host-network pods still run. `Unknown`, also if the
+    /// condition is absent: the kubelet does not report, and pods neither start nor end.
     pub ready: Ready,
     /// spec.unschedulable
     pub cordoned: bool,
