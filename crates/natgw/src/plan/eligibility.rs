@@ -89,7 +89,7 @@ fn standing(
     duplicates: &BTreeMap<Ipv4Addr, Vec<&Node>>,
 ) -> Standing {
     let Some(ip) = floating_ip::assigned(node) else { return Standing::None };
-    if config.mode == Mode::Cleanup || !jobs::is_settled_gateway(node, snapshot.jobs_of(&node.name), ip) {
+    if config.mode == Mode::Cleanup || !jobs::is_settled_gateway(config, snapshot, node, ip) {
         return Standing::None;
     }
     let (server, private_ip) = match node.server {

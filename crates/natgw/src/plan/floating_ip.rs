@@ -143,9 +143,8 @@ pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
 /// [`CONFIRMATIONS`] polls in a row have reported the same. After that the last eligible gateway still keeps its label until another
 /// one is eligible, unless another IP replaces it: an empty list never tears down the last gateway.
 fn hold(config: &Config, snapshot: &Snapshot, changes: &mut Vec<Change<'_>>, out: &mut Output) {
-    let is_eligible = |node: &Node| {
-        assigned(node).is_some_and(|ip| jobs::is_settled_gateway(node, snapshot.jobs_of(&node.name), ip))
-    };
+    let is_eligible =
+        |node: &Node| assigned(node).is_some_and(|ip| jobs::is_settled_gateway(config, snapshot, node, ip));
     let gateways = snapshot.nodes.iter().filter(|node| assigned(node).is_some()).count();
     let losses: Vec<usize> =
         changes.iter().filter(|change| change.is_loss()).map(|change| change.index).collect();

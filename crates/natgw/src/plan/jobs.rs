@@ -58,9 +58,9 @@ fn job_name(generation: &str, task: Task, attempt: u32) -> String {
 
 /// Whether the Node, by its annotations and Jobs, is set up as a gateway for `ip` since its last boot, and with its private address.
 #[must_use]
-pub fn is_settled_gateway(node: &Node, jobs: &[Job], ip: std::net::Ipv4Addr) -> bool {
+pub fn is_settled_gateway(config: &Config, snapshot: &Snapshot, node: &Node, ip: std::net::Ipv4Addr) -> bool {
     let gateway = Some(Part { role: Role::Gateway, ip });
-    Records::read(node, jobs)
+    Records::read(config, snapshot, node)
         .is_ok_and(|records| records.gateway == gateway && is_settled(node, &records, gateway))
 }
 
@@ -81,8 +81,7 @@ fn has_other_address(node: &Node) -> bool {
 /// Node differs from it.
 pub(super) fn outdated(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
     let part = desired(config, snapshot, node).filter(|_| !node.terminating && !node.forget)?;
-    let jobs = snapshot.jobs_of(&node.name);
-    let records = Records::read(node, jobs).ok()?;
+    let records = Records::read(config, snapshot, node).ok()?;
     let is_present = has_present_setup(config, snapshot, node, part.role)
         && !verification::differs(config, snapshot, node);
     (records.recorded(part) && is_settled(node, &records, Some(part)) && !is_present).then_some(part)
@@ -126,7 +125,7 @@ pub(super) fn teardown_needs_gateway(config: &Config, snapshot: &Snapshot, node:
     if node.setup.is_some() || node.terminating || node.forget || node.ready == Ready::Unknown {
         return false;
     }
-    let records = Records::read(node, snapshot.jobs_of(&node.name));
+    let records = Records::read(config, snapshot, node);
     records.is_ok_and(|records| next(config, snapshot, node, &records, None).is_some())
 }
 
@@ -153,9 +152,9 @@ pub(super) fn work(
     if node.server == Server::Unknown && config.mode != Mode::Cleanup {
         return;
     }
-    let records = match Records::read(node, jobs) {
+    let records = match Records::read(config, snapshot, node) {
         Ok(records) => records,
-        Err((annotation, value)) => return out.problem(regarding(node), annotation.invalid(config, value)),
+        Err(invalid) => return out.problem(regarding(node), invalid),
     };
     let desired = desired(config, snapshot, node);
     let rollout = || {

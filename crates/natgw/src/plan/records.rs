@@ -3,7 +3,7 @@
 use super::reason::Reason;
 use crate::config::Config;
 use crate::names;
-use crate::observe::snapshot::{Job, Node};
+use crate::observe::snapshot::{Job, Node, Snapshot};
 use crate::task::{Kind, Part, Role, Task};
 
 /// The state of a Node according to natgw's annotations and Jobs.
@@ -17,48 +17,30 @@ pub struct Records {
     pub pending: Option<Task>,
 }
 
-/// The annotations that [`Records`] are read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Annotation {
-    /// `setupAnnotation` of the settings.
-    Setup,
-    /// [`names::CLIENT_ANNOTATION`]
-    Client,
-    /// [`names::PENDING_ANNOTATION`]
-    Pending,
-}
-
-impl Annotation {
-    pub(super) fn invalid(self, config: &Config, value: String) -> Reason {
-        let annotation = match self {
-            Annotation::Setup => config.setup_annotation.clone(),
-            Annotation::Client => names::CLIENT_ANNOTATION.to_owned(),
-            Annotation::Pending => names::PENDING_ANNOTATION.to_owned(),
-        };
-        Reason::InvalidAnnotation { annotation, value }
-    }
-}
-
 impl Records {
     /// Reads the annotations, and compares them with the Node's Jobs.
     ///
     /// # Errors
-    /// The annotation that has a value which natgw never writes, and that value.
-    pub fn read(node: &Node, jobs: &[Job]) -> Result<Records, (Annotation, String)> {
-        let part = |value: &Option<String>, role, annotation| match value {
+    /// [`Reason::InvalidAnnotation`]: an annotation has a value which natgw never writes.
+    pub fn read(config: &Config, snapshot: &Snapshot, node: &Node) -> Result<Records, Reason> {
+        let invalid = |annotation: &str, value: &str| Reason::InvalidAnnotation {
+            annotation: annotation.to_owned(),
+            value: value.to_owned(),
+        };
+        let part = |value: &Option<String>, role, annotation: &str| match value {
             None => Ok(None),
             Some(text) => match text.parse() {
                 Ok(ip) => Ok(Some(Part { role, ip })),
-                Err(_) => Err((annotation, text.clone())),
+                Err(_) => Err(invalid(annotation, text)),
             },
         };
-        let gateway = part(&node.setup, Role::Gateway, Annotation::Setup)?;
-        let client = part(&node.client, Role::Client, Annotation::Client)?;
+        let gateway = part(&node.setup, Role::Gateway, &config.setup_annotation)?;
+        let client = part(&node.client, Role::Client, names::CLIENT_ANNOTATION)?;
         let pending = match &node.pending {
-            None => stray(gateway, client, jobs),
+            None => stray(gateway, client, snapshot.jobs_of(&node.name)),
             Some(text) => {
                 let task = text.parse().ok().filter(|task: &Task| task.kind != Kind::Verify);
-                Some(task.ok_or_else(|| (Annotation::Pending, text.clone()))?)
+                Some(task.ok_or_else(|| invalid(names::PENDING_ANNOTATION, text))?)
             }
         };
         Ok(Records { gateway, client, pending })
