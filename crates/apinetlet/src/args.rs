@@ -236,25 +236,9 @@ mod tests {
 
     #[test]
     fn names_that_the_api_server_would_refuse_are_refused_at_the_start() {
-        let long = "a".repeat(63);
-        let too_long = "a".repeat(64);
-        for (text, is_namespace, is_id) in [
-            ("apinet", true, true),
-            ("a", true, true),
-            ("1a-2b", true, true),
-            (long.as_str(), true, true),
-            (too_long.as_str(), false, false),
-            ("", false, true),
-            ("Team_1.a", false, true),
-            ("a.b", false, true),
-            ("-a", false, false),
-            ("a-", false, false),
-            (".a", false, false),
-            ("a_", false, false),
-            ("a b", false, false),
-            ("a/b", false, false),
-            ("\u{e4}", false, false),
-        ] {
+        for (text, is_namespace, is_id) in
+            [("apinet", true, true), ("", false, true), ("Team_1.a", false, true), ("a/b", false, false)]
+        {
             let namespace = format!("--api-net-namespace={text}");
             assert_eq!(parse(&[namespace.as_str()]).is_ok(), is_namespace, "{namespace}");
             let id = format!("--source-cluster-id={text}");
