@@ -55,13 +55,14 @@ pub enum Until {
     Clean(Duration),
 }
 
-/// Fills the caches, waits for the lead, and reconciliations until `until`.
+/// Fills the caches, waits for the lead, and reconciles until `until`.
+///
+/// With `step_down`, a leader that cannot reach the cloud for so long releases the lease: another replica may reach it, for example
+/// when the outage is that of the gateway which this one's traffic leaves by.
 ///
 /// # Errors
 /// `OneReconciliation`: what made the reconciliation fail. `Clean`: what is left when the time is over. A lost lease is no error of this
 /// function: the runtime ends the process.
-/// With `step_down`, a leader that cannot reach the cloud for so long releases the lease: another replica may reach it, for example
-/// when the outage is that of the gateway which this one's traffic leaves by.
 pub async fn run(
     runtime: Runtime,
     config: Config,
