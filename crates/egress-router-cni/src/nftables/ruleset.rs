@@ -220,7 +220,7 @@ impl Ruleset {
         let mut message = message(self.family(), 6, FLAG_CREATE | FLAG_APPEND);
         // NFTA_RULE_TABLE, _CHAIN, _EXPRESSIONS, _USERDATA.
         message.string(1, &self.table).string(2, chain.name).nest(4, |message| {
-            rule.expressions.iter().for_each(|expression| expression.write(message, &[]));
+            rule.expressions.iter().for_each(|expression| expression.write(message));
         });
         message.attribute(7, &comment::encode(&rule.comment));
         message

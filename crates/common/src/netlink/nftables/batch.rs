@@ -30,8 +30,6 @@ pub struct Batch {
     rules: usize,
     /// The last ID of a set.
     sets: u32,
-    /// The sets without a name in the kernel, with their IDs.
-    anonymous: Vec<(String, u32)>,
 }
 
 /// NFT_MSG_*.
@@ -50,15 +48,7 @@ impl Batch {
     /// An empty batch of changes of `table`.
     #[must_use]
     pub fn new(family: Family, table: impl Into<String>) -> Self {
-        Self {
-            family,
-            table: table.into(),
-            messages: Vec::new(),
-            operations: Vec::new(),
-            rules: 0,
-            sets: 0,
-            anonymous: Vec::new(),
-        }
+        Self { family, table: table.into(), messages: Vec::new(), operations: Vec::new(), rules: 0, sets: 0 }
     }
 
     /// Whether it has no changes.
@@ -145,18 +135,15 @@ impl Batch {
     /// Appends a rule to a chain. Its sets must exist, or be added before.
     #[must_use]
     pub fn add_rule(mut self, chain: &str, rule: &Rule) -> Self {
-        let anonymous = std::mem::take(&mut self.anonymous);
         self.rules = self.rules.saturating_add(1);
         let operation =
             format_args!("adding rule {} of the batch, to chain {chain}{}", self.rules, rule.suffix());
         let operation = operation.to_string();
-        self = self.push(operation, (NEW_RULE, FLAG_CREATE | FLAG_APPEND), |message| {
+        self.push(operation, (NEW_RULE, FLAG_CREATE | FLAG_APPEND), |message| {
             // NFTA_RULE_CHAIN.
             message.string(2, chain);
-            rule.write(message, &anonymous);
-        });
-        self.anonymous = anonymous;
-        self
+            rule.write(message);
+        })
     }
 
     /// Deletes the rule of a chain with this handle (see [`super::dump::RuleDump::handle`]). ENOENT if there is none.
@@ -174,9 +161,6 @@ impl Batch {
     pub fn add_set(mut self, set: &Set) -> Self {
         self.sets = self.sets.saturating_add(1);
         let id = self.sets;
-        if set.anonymous {
-            self.anonymous.push((set.name.clone(), id));
-        }
         let operation = format_args!("adding the set {}", set.name);
         self.push(operation, (NEW_SET, FLAG_CREATE), |message| set.write(message, id))
     }
@@ -212,16 +196,12 @@ impl Batch {
     }
 
     fn elements(mut self, what: &str, request: (u16, u16), set: &str, elements: &[Element]) -> Self {
-        let id = self.anonymous.iter().find(|(name, _)| name == set).map(|(_, id)| *id);
         let mut chunks = Vec::with_capacity(1);
         set::write_elements(elements, |kind, bytes| chunks.push((kind, bytes.to_vec())));
         for (kind, bytes) in chunks {
             self = self.push(format_args!("{what} the set {set}"), request, |message| {
-                // NFTA_SET_ELEM_LIST_SET, _ELEMENTS, _SET_ID.
-                message.string(2, if id.is_some() { set::ANONYMOUS } else { set }).attribute(kind, &bytes);
-                if let Some(id) = id {
-                    message.be32(4, id);
-                }
+                // NFTA_SET_ELEM_LIST_SET, _ELEMENTS.
+                message.string(2, set).attribute(kind, &bytes);
             });
         }
         self

@@ -1,24 +1,19 @@
-//! User data of rules, chains and sets: the format of libnftnl (udata.h), of which only the comment is used.
+//! User data of rules and chains: the format of libnftnl (udata.h), of which only the comment is used.
 
 /// Maximum length of a comment in bytes. nft(8) lists longer ones, but cannot load them.
 pub const LIMIT: usize = 128;
 
-/// NFTNL_UDATA_RULE_COMMENT, and the same for tables and chains.
+/// NFTNL_UDATA_RULE_COMMENT, and the same for chains.
 const KIND: u8 = 0;
 
 /// The bytes for NFTA_RULE_USERDATA: type, length, the text and a zero byte, without which nft(8) does not show it. A text
 /// longer than [`LIMIT`] is cut between two characters.
 #[must_use]
 pub fn encode(comment: &str) -> Vec<u8> {
-    tagged(KIND, comment)
-}
-
-/// The same with another type: sets have another one.
-pub(super) fn tagged(kind: u8, comment: &str) -> Vec<u8> {
     let text = head(comment).0;
     let length = u8::try_from(text.len().saturating_add(1)).unwrap_or(u8::MAX);
     let mut bytes = Vec::with_capacity(text.len().saturating_add(3));
-    bytes.extend_from_slice(&[kind, length]);
+    bytes.extend_from_slice(&[KIND, length]);
     bytes.extend_from_slice(text.as_bytes());
     bytes.push(0);
     bytes

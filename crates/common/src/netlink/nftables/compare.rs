@@ -45,7 +45,7 @@ impl Dump {
             found.into_iter().map(|(chain, rules)| (chain, rules.into_iter())).collect();
         let mut same = |(chain, rule): &(String, Rule)| {
             let mut message = Message::new(0, 0, &[]);
-            rule.write(&mut message, &[]);
+            rule.write(&mut message);
             let raw = found.get_mut(chain.as_str()).and_then(Iterator::next);
             raw.is_some_and(|raw| {
                 // The dump has the expressions themselves, without the attribute around them.

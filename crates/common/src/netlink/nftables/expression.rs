@@ -299,8 +299,7 @@ impl Expression {
     }
 
     /// Writes NFTA_LIST_ELEM: name and data. Defaults are written explicitly, so that an observed expression can be compared.
-    /// `anonymous` has the sets of the same batch that have no name in the kernel, with their IDs.
-    pub fn write(&self, message: &mut Message, anonymous: &[(String, u32)]) {
+    pub fn write(&self, message: &mut Message) {
         /// NFTA_LIST_ELEM.
         const ELEMENT: u16 = 1;
         /// NFTA_EXPR_NAME.
@@ -308,7 +307,7 @@ impl Expression {
         /// NFTA_EXPR_DATA.
         const DATA: u16 = 2;
         message.nest(ELEMENT, |message| {
-            message.string(NAME, self.name()).nest(DATA, |message| self.data(message, anonymous));
+            message.string(NAME, self.name()).nest(DATA, |message| self.data(message));
         });
     }
 }

@@ -292,10 +292,10 @@ impl Rule {
     }
 
     /// Writes the attributes of NFT_MSG_NEWRULE behind the chain.
-    pub(super) fn write(&self, message: &mut Message, anonymous: &[(String, u32)]) {
+    pub(super) fn write(&self, message: &mut Message) {
         // NFTA_RULE_EXPRESSIONS, _USERDATA.
         message.nest(4, |message| {
-            self.expressions.iter().for_each(|expression| expression.write(message, anonymous));
+            self.expressions.iter().for_each(|expression| expression.write(message));
         });
         if !self.userdata.is_empty() {
             message.attribute(7, &self.userdata);

@@ -2,14 +2,14 @@
 
 use std::net::Ipv4Addr;
 
+use super::value;
 use super::verdict::Verdict;
-use super::{comment, value};
 use crate::netlink::message::{Attribute, Malformed, Message, NESTED, split};
 
 /// A set, or a map if it has data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
-    /// Unique in its table. Of an anonymous set: unique in its batch.
+    /// Unique in its table.
     pub name: String,
     /// Types of the key. Several are a concatenation.
     pub key: Vec<DataType>,
@@ -17,10 +17,6 @@ pub struct Set {
     pub data: Option<MapData>,
     /// Keys are ranges and not values. Of one type: bounds, as [`super::interval::bounds`] has them. Of several: [`Element::range`].
     pub interval: bool,
-    /// The set has no name in the kernel, and is deleted with the rule that refers to it. Its elements cannot be changed after the batch.
-    pub anonymous: bool,
-    /// A comment in `nft list ruleset`, or empty. At most [`comment::LIMIT`] bytes.
-    pub comment: String,
 }
 
 /// The data of a map.
@@ -69,11 +65,6 @@ pub enum ElementData {
     Verdict(Verdict),
 }
 
-/// The name of a set without a name: the kernel replaces %d.
-pub(super) const ANONYMOUS: &str = "__set%d";
-
-/// NFT_SET_ANONYMOUS | NFT_SET_CONSTANT.
-const WITHOUT_NAME: u32 = 1 | 2;
 /// NFT_SET_INTERVAL.
 const INTERVAL: u32 = 4;
 /// NFT_SET_MAP.
@@ -158,14 +149,7 @@ impl Set {
     /// A set of values.
     #[must_use]
     pub fn new(name: impl Into<String>, key: &[DataType]) -> Self {
-        Self {
-            name: name.into(),
-            key: key.to_vec(),
-            data: None,
-            interval: false,
-            anonymous: false,
-            comment: String::new(),
-        }
+        Self { name: name.into(), key: key.to_vec(), data: None, interval: false }
     }
 
     /// A set of networks, whose elements are [`super::interval::bounds`].
@@ -192,31 +176,15 @@ impl Set {
         Self { data: Some(MapData::Verdicts), ..Self::new(name, key) }
     }
 
-    /// The same set without a name in the kernel.
-    #[must_use]
-    pub fn anonymous(mut self) -> Self {
-        self.anonymous = true;
-        self
-    }
-
-    /// The same set with a comment.
-    #[must_use]
-    pub fn comment(mut self, comment: impl Into<String>) -> Self {
-        self.comment = comment.into();
-        self
-    }
-
     /// Writes the attributes of NFT_MSG_NEWSET behind the table; `id` is unique in the batch.
     pub(super) fn write(&self, message: &mut Message, id: u32) {
         let (key, length) = type_of(&self.key);
         let ranges = self.interval && self.key.len() > 1;
         let mut flags = if self.interval { INTERVAL } else { 0 };
         flags |= if ranges { CONCATENATED } else { 0 };
-        flags |= if self.anonymous { WITHOUT_NAME } else { 0 };
         flags |= if self.data.is_some() { MAP } else { 0 };
         // NFTA_SET_NAME, _FLAGS, _KEY_TYPE, _KEY_LEN, _DATA_TYPE, _DATA_LEN, _DESC, _ID, _USERDATA.
-        message.string(2, if self.anonymous { ANONYMOUS } else { &self.name });
-        message.be32(3, flags).be32(4, key).be32(5, length);
+        message.string(2, &self.name).be32(3, flags).be32(4, key).be32(5, length);
         match &self.data {
             Some(MapData::Verdicts) => {
                 message.be32(6, VERDICT);
@@ -242,7 +210,7 @@ impl Set {
         message.be32(10, id).attribute(13, &self.userdata());
     }
 
-    /// The user data that `nft list` reads: NFTNL_UDATA_SET_KEYBYTEORDER, _DATABYTEORDER, _COMMENT.
+    /// The user data that `nft list` reads: NFTNL_UDATA_SET_KEYBYTEORDER, _DATABYTEORDER.
     fn userdata(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16);
         let mut order = |kind: u8, types: &[DataType]| {
@@ -254,9 +222,6 @@ impl Set {
         order(0, &self.key);
         if let Some(MapData::Values(types)) = &self.data {
             order(1, types);
-        }
-        if !self.comment.is_empty() {
-            bytes.extend(comment::tagged(7, &self.comment));
         }
         bytes
     }

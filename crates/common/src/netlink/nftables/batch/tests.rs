@@ -92,7 +92,7 @@ fn matches_and_statements_are_listed_as_nft_writes_them() {
             .add_chain(&Chain::base("snat", ChainType::Nat, Hook::Postrouting, 100))
             .add_chain(&Chain::base("dnat", ChainType::Nat, Hook::Prerouting, -100))
             .add_chain(&Chain::base("input", ChainType::Filter, Hook::Input, 0))
-            .add_set(&Set::networks("networks").comment("pods"))
+            .add_set(&Set::networks("networks"))
             .add_set(&Set::ranges("clients", &[T::Ipv4, T::Protocol, T::Service]))
             .add_set(&Set::new("hosts", &[T::Ipv4]))
             .add_set(&Set::map("marks", &[T::Ipv4], &[T::Mark]))
@@ -291,41 +291,6 @@ fn rules_are_deleted_by_handle_and_by_chain() {
         batch(Family::Ipv4).flush_chain("a").delete_chain("a").commit(&mut socket).unwrap();
         let dump = dumped(&mut socket, Family::Ipv4);
         assert!(dump.rules.is_empty() && dump.chains.is_empty());
-    });
-}
-
-#[test]
-fn an_anonymous_map_is_deleted_with_its_rule() {
-    isolated(|| {
-        let mut socket = socket();
-        let backends = |first: u32| {
-            [0_u32, 1].map(|index| {
-                Element::with_value(index.to_ne_bytes(), backend_data(address(first + index), 80))
-            })
-        };
-        let map = |name: &str| Set::map(name, &[T::Index], &[T::Ipv4, T::Service]).anonymous();
-        let rule = |map| Rule::new().l4proto(TCP).dnat_by_hash(&[Field::SourceAddress], 1, 2, map);
-        batch(Family::Ipv4)
-            .create_table(&[])
-            .add_chain(&Chain::base("dnat", ChainType::Nat, Hook::Prerouting, -100))
-            .add_set(&map("first"))
-            .add_elements("first", &backends(10))
-            .add_set(&map("second"))
-            .add_elements("second", &backends(20))
-            .add_rule("dnat", &rule("second"))
-            .add_rule("dnat", &rule("first"))
-            .commit(&mut socket)
-            .unwrap();
-        assert_eq!(dumped(&mut socket, Family::Ipv4).sets.len(), 2);
-        assert_eq!(
-            block(&nft("list table ip gateway"), "chain dnat")[1..],
-            [20, 10].map(|first| format!(
-                "meta l4proto tcp dnat ip to jhash ip saddr mod 2 seed 0x1 map {{ 0 : 10.0.0.{first} . 80, 1 : 10.0.0.{} . 80 }}",
-                first + 1
-            ))
-        );
-        batch(Family::Ipv4).flush_chain("dnat").commit(&mut socket).unwrap();
-        assert!(dumped(&mut socket, Family::Ipv4).sets.is_empty());
     });
 }
 

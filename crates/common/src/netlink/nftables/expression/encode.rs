@@ -9,7 +9,7 @@ const VERDICT: u32 = 0;
 
 impl Expression {
     /// NFTA_EXPR_DATA.
-    pub(super) fn data(&self, message: &mut Message, anonymous: &[(String, u32)]) {
+    pub(super) fn data(&self, message: &mut Message) {
         match self {
             // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN.
             Self::Payload { to, header, offset, length } => {
@@ -37,16 +37,16 @@ impl Expression {
             Self::HostToNetwork16 { from, to } => {
                 message.be32(1, from.number()).be32(2, to.number()).be32(3, 1).be32(4, 2).be32(5, 2)
             }
-            // NFTA_LOOKUP_SREG, _FLAGS (NFT_LOOKUP_F_INV).
+            // NFTA_LOOKUP_SET, _SREG, _FLAGS (NFT_LOOKUP_F_INV).
             Self::InSet { from, set, included } => {
-                set_of(message, set, anonymous).be32(2, from.number()).be32(5, u32::from(!included))
+                message.string(1, set).be32(2, from.number()).be32(5, u32::from(!included))
             }
-            // NFTA_LOOKUP_SREG, _DREG, _FLAGS.
+            // NFTA_LOOKUP_SET, _SREG, _DREG, _FLAGS.
             Self::FromMap { from, map, to } => {
-                set_of(message, map, anonymous).be32(2, from.number()).be32(3, to.number()).be32(5, 0)
+                message.string(1, map).be32(2, from.number()).be32(3, to.number()).be32(5, 0)
             }
             Self::VerdictMap { from, map } => {
-                set_of(message, map, anonymous).be32(2, from.number()).be32(3, VERDICT).be32(5, 0)
+                message.string(1, map).be32(2, from.number()).be32(3, VERDICT).be32(5, 0)
             }
             // NFTA_IMMEDIATE_DREG, _DATA.
             Self::Immediate { to, value: bytes } => value(message.be32(1, to.number()), 2, bytes),
@@ -97,14 +97,6 @@ fn bitwise<'a>(
     message.be32(1, from.number()).be32(2, to.number()).be32(3, length);
     value(message, 4, mask);
     value(message, 5, xor).be32(6, 0)
-}
-
-/// NFTA_LOOKUP_SET and, for a set without a name, NFTA_LOOKUP_SET_ID.
-fn set_of<'a>(message: &'a mut Message, set: &str, anonymous: &[(String, u32)]) -> &'a mut Message {
-    match anonymous.iter().find(|(name, _)| name == set) {
-        Some((_, id)) => message.string(1, crate::netlink::nftables::set::ANONYMOUS).be32(4, *id),
-        None => message.string(1, set),
-    }
 }
 
 impl Header {

@@ -4,10 +4,9 @@
 pub const LISTED: [(&str, &str); 11] = [
     (
         "set networks",
-        r#"type ipv4_addr
+        r"type ipv4_addr
         flags interval
-        comment "pods"
-        elements = { 10.244.0.0/16 }"#,
+        elements = { 10.244.0.0/16 }",
     ),
     (
         "set clients",
