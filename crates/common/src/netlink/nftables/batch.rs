@@ -14,7 +14,7 @@ use crate::netlink::socket::Socket;
 ///
 /// ```text
 /// Batch::new(Family::Ipv4, "gateway")
-///     .replace_table(&[])
+///     .replace_table()
 ///     .add_chain(&Chain::base("output", ChainType::Filter, Hook::Output, 0))
 ///     .add_rule("output", &Rule::new().oifname("eth0").drop())
 ///     .commit(&mut socket)?;
@@ -36,11 +36,8 @@ pub struct Batch {
 const NEW_TABLE: u16 = 0;
 const DELETE_TABLE: u16 = 2;
 const NEW_CHAIN: u16 = 3;
-const DELETE_CHAIN: u16 = 5;
 const NEW_RULE: u16 = 6;
-const DELETE_RULE: u16 = 8;
 const NEW_SET: u16 = 9;
-const DELETE_SET: u16 = 11;
 const NEW_ELEMENTS: u16 = 12;
 const DELETE_ELEMENTS: u16 = 14;
 
@@ -73,31 +70,19 @@ impl Batch {
         self
     }
 
-    /// Creates the table, if it does not exist. Of an existing table, the user data stay as they are.
-    #[must_use]
-    pub fn add_table(self, userdata: &[u8]) -> Self {
-        self.new_table("adding the table", FLAG_CREATE, userdata)
-    }
-
-    /// Creates the table. EEXIST if it exists.
-    #[must_use]
-    pub fn create_table(self, userdata: &[u8]) -> Self {
-        self.new_table("creating the table", FLAG_CREATE | FLAG_EXCLUSIVE, userdata)
-    }
-
     /// Creates the table, in place of an existing one with all of its content.
     #[must_use]
-    pub fn replace_table(self, userdata: &[u8]) -> Self {
-        self.add_table(&[]).delete_table().create_table(userdata)
+    pub fn replace_table(self) -> Self {
+        // The kernel refuses to delete a table that does not exist.
+        self.new_table("adding the table", FLAG_CREATE)
+            .delete_table()
+            .new_table("creating the table", FLAG_CREATE | FLAG_EXCLUSIVE)
     }
 
-    fn new_table(self, operation: &str, flags: u16, userdata: &[u8]) -> Self {
+    fn new_table(self, operation: &str, flags: u16) -> Self {
         self.push(operation, (NEW_TABLE, flags), |message| {
-            // NFTA_TABLE_FLAGS, _USERDATA.
+            // NFTA_TABLE_FLAGS.
             message.be32(2, 0);
-            if !userdata.is_empty() {
-                message.attribute(6, userdata);
-            }
         })
     }
 
@@ -114,24 +99,6 @@ impl Batch {
         self.push(operation, (NEW_CHAIN, FLAG_CREATE), |message| chain.write(message))
     }
 
-    /// Deletes a chain, which must have no rules. EBUSY if a rule or verdict map refers to it.
-    #[must_use]
-    pub fn delete_chain(self, chain: &str) -> Self {
-        self.push(format_args!("deleting the chain {chain}"), (DELETE_CHAIN, 0), |message| {
-            // NFTA_CHAIN_NAME.
-            message.string(3, chain);
-        })
-    }
-
-    /// Deletes all rules of a chain.
-    #[must_use]
-    pub fn flush_chain(self, chain: &str) -> Self {
-        self.push(format_args!("deleting the rules of chain {chain}"), (DELETE_RULE, 0), |message| {
-            // NFTA_RULE_CHAIN.
-            message.string(2, chain);
-        })
-    }
-
     /// Appends a rule to a chain. Its sets must exist, or be added before.
     #[must_use]
     pub fn add_rule(mut self, chain: &str, rule: &Rule) -> Self {
@@ -146,16 +113,6 @@ impl Batch {
         })
     }
 
-    /// Deletes the rule of a chain with this handle (see [`super::dump::RuleDump::handle`]). ENOENT if there is none.
-    #[must_use]
-    pub fn delete_rule(self, chain: &str, handle: u64) -> Self {
-        let operation = format_args!("deleting the rule {handle} of chain {chain}");
-        self.push(operation, (DELETE_RULE, 0), |message| {
-            // NFTA_RULE_CHAIN, _HANDLE.
-            message.string(2, chain).attribute(3, &handle.to_be_bytes());
-        })
-    }
-
     /// Creates a set or map, if it does not exist. EEXIST if there is one of another type.
     #[must_use]
     pub fn add_set(mut self, set: &Set) -> Self {
@@ -163,15 +120,6 @@ impl Batch {
         let id = self.sets;
         let operation = format_args!("adding the set {}", set.name);
         self.push(operation, (NEW_SET, FLAG_CREATE), |message| set.write(message, id))
-    }
-
-    /// Deletes a set or map with its elements. EBUSY if a rule refers to it.
-    #[must_use]
-    pub fn delete_set(self, set: &str) -> Self {
-        self.push(format_args!("deleting the set {set}"), (DELETE_SET, 0), |message| {
-            // NFTA_SET_NAME.
-            message.string(2, set);
-        })
     }
 
     /// Adds elements to a set or map, of any number. Equal elements may exist. EEXIST if a map has other data for the key.

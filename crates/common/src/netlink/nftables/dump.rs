@@ -3,7 +3,6 @@
 use std::thread;
 use std::time::Duration;
 
-use super::set::Element;
 use super::{Family, message};
 use crate::netlink::error::Error;
 use crate::netlink::message::{Attribute, Malformed, Message, attributes, split};
@@ -14,8 +13,6 @@ use crate::netlink::socket::Socket;
 pub struct Dump {
     /// The attributes of NFT_MSG_NEWTABLE.
     pub table: Vec<u8>,
-    /// NFTA_TABLE_USERDATA, or empty.
-    pub userdata: Vec<u8>,
     /// The chains, in the order of their creation.
     pub chains: Vec<ChainDump>,
     /// The rules: chain by chain, in order of evaluation.
@@ -38,10 +35,6 @@ pub struct ChainDump {
 pub struct RuleDump {
     /// NFTA_RULE_CHAIN.
     pub chain: String,
-    /// NFTA_RULE_HANDLE, for [`super::batch::Batch::delete_rule`].
-    pub handle: u64,
-    /// NFTA_RULE_USERDATA, or empty.
-    pub userdata: Vec<u8>,
     /// The attributes of NFT_MSG_NEWRULE, without the data of expressions that count.
     pub raw: Vec<u8>,
 }
@@ -134,26 +127,6 @@ pub fn table(socket: &mut Socket, family: Family, name: &str) -> Result<Option<D
     Err(Error::DumpInterrupted(ATTEMPTS).during(format_args!("nf_tables: reading the table {name}")))
 }
 
-/// The elements of a set or map, in ascending order of their keys; none if it does not exist.
-///
-/// # Errors
-/// As [`Socket::dump`].
-pub fn elements(
-    socket: &mut Socket,
-    family: Family,
-    table: &str,
-    set: &str,
-) -> Result<Option<Vec<Element>>, Error> {
-    let request = of_set(family, table, set);
-    match whole(|| socket.dump(&request, |_, payload| Element::read_all(payload).map(Some))) {
-        Ok(elements) => Ok(Some(elements)),
-        Err(error) if error.is(&[libc::ENOENT]) => Ok(None),
-        Err(error) => {
-            Err(error.during(format_args!("nf_tables: reading the elements of set {set} of table {table}")))
-        }
-    }
-}
-
 /// NFT_MSG_GETSETELEM: NFTA_SET_ELEM_LIST_TABLE, _SET.
 fn of_set(family: Family, table: &str, set: &str) -> Message {
     let mut request = message(family, GET_ELEMENTS, 0);
@@ -183,12 +156,7 @@ fn table_once(socket: &mut Socket, family: Family, name: &str) -> Result<Option<
         request.string(1, name);
         request
     };
-    let table = socket.ask(&of_table(GET_TABLE), |_, payload| {
-        let raw = Raw::read(payload, &[])?;
-        // NFTA_TABLE_USERDATA.
-        Ok((raw.get(6).unwrap_or_default().to_vec(), raw.kept))
-    });
-    let (userdata, table) = match table {
+    let table = match socket.ask(&of_table(GET_TABLE), |_, payload| Ok(Raw::read(payload, &[])?.kept)) {
         Err(error) if error.is(&[libc::ENOENT]) => return Ok(None),
         table => table?,
     };
@@ -203,12 +171,7 @@ fn table_once(socket: &mut Socket, family: Family, name: &str) -> Result<Option<
             return Ok(None);
         }
         let expressions = without_counters(raw.get(4).unwrap_or_default())?;
-        Ok(Some(RuleDump {
-            chain: raw.string(2),
-            handle: raw.get(3).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes),
-            userdata: raw.get(7).unwrap_or_default().to_vec(),
-            raw: [raw.kept.as_slice(), &expressions].concat(),
-        }))
+        Ok(Some(RuleDump { chain: raw.string(2), raw: [raw.kept.as_slice(), &expressions].concat() }))
     })?;
     let mut sets = socket.dump(&of_table(GET_SET), |_, payload| {
         let raw = Raw::read(payload, &[])?;
@@ -218,7 +181,7 @@ fn table_once(socket: &mut Socket, family: Family, name: &str) -> Result<Option<
         let request = of_set(family, name, &set.name);
         set.elements = whole(|| socket.dump(&request, |_, payload| raw_elements(payload).map(Some)))?;
     }
-    Ok(Some(Dump { table, userdata, chains, rules, sets }))
+    Ok(Some(Dump { table, chains, rules, sets }))
 }
 
 /// The attributes of a reply.

@@ -42,7 +42,7 @@ impl Table {
     /// Replaces an existing table.
     #[must_use]
     pub fn replace(&self) -> Batch {
-        let mut batch = Batch::new(Family::Ipv4, NAME).replace_table(&[]);
+        let mut batch = Batch::new(Family::Ipv4, NAME).replace_table();
         for chain in &self.chains {
             batch = batch.add_chain(chain);
         }
