@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use common::k8s::validation::{is_dns_label, is_label_value};
+use common::k8s::validation::{is_dns_subdomain, is_label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 pub use kube::core::Selector;
 use serde::Deserialize;
@@ -81,7 +81,7 @@ fn check_value(value: &str) -> Result<(), String> {
 pub fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let is_name = !name.is_empty() && is_label_value(name);
-    is_name && prefix.is_none_or(|prefix| prefix.len() <= 253 && prefix.split('.').all(is_dns_label))
+    is_name && prefix.is_none_or(is_dns_subdomain)
 }
 
 #[cfg(test)]

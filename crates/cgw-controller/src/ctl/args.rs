@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Subcommand, ValueEnum};
 use common::args::{AdminArgs, BindAddress, ClientArgs, LeaderArgs, LogArgs, RuntimeArgs};
-use common::k8s::validation::is_dns_label;
+use common::k8s::validation::{is_dns_label, is_dns_subdomain};
 
 use crate::api::Vip;
 use crate::names;
@@ -170,8 +170,11 @@ fn label(text: &str) -> Result<String, String> {
 
 /// A DNS subdomain (RFC 1123): the name of a pod or a ServiceAccount.
 fn subdomain(text: &str) -> Result<String, String> {
-    let is_name = text.len() <= 253 && text.split('.').all(|part| label(part).is_ok());
-    if is_name { Ok(text.to_owned()) } else { Err("it has to be a DNS name, as web-0".to_owned()) }
+    if is_dns_subdomain(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("it has to be a DNS name, as web-0".to_owned())
+    }
 }
 
 fn https(text: &str) -> Result<http::Uri, String> {

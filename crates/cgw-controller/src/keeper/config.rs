@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use common::args::duration;
 use common::config::Error;
+use common::k8s::validation::is_dns_subdomain;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::api::address::{Vip, VipRange};
@@ -241,13 +242,6 @@ fn interface_name(field: &str, name: &str) -> Result<(), String> {
     })
 }
 
-fn is_dns_subdomain(name: &str) -> bool {
-    (1..=253).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte))
-}
-
 /// Each VIP once, and none that is a node's address.
 fn vips(ranges: &[VipRange], gateways: &BTreeSet<IpAddr>) -> Result<(), String> {
     if ranges.is_empty() {
@@ -347,6 +341,15 @@ mod tests {
             let text: String = others.chain([line]).map(|line| format!("{line}\n")).collect();
             let message = router(&text).unwrap_err();
             assert!(message.starts_with(start), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_node_is_a_dns_subdomain() {
+        for name in ["..", "-", "G1", ""] {
+            let file: File = common::config::parse(Path::new("router.yaml"), MINIMAL).unwrap();
+            let message = file.router(name, "192.168.50.21".parse().unwrap()).unwrap_err();
+            assert!(message.starts_with("--node-name: "), "{message}");
         }
     }
 
