@@ -99,7 +99,7 @@ check: build-packages ## Format, clippy, and the tests of the crates (3 minutes 
 	@scripts/test.sh crates
 
 .PHONY: test
-test: ## What CI runs besides `make lint`: the crates' tests and the integration tests (18 minutes, 50 the first time; root)
+test: ## What CI runs besides `make lint`: the crates' tests and the integration tests (15 minutes, 50 the first time; root)
 	@scripts/prerequisites.sh test
 	@scripts/packages.sh $(TEST_PACKAGES)
 	@$(MAKE) --no-print-directory --jobs=3 test-assets test-services test-programs
