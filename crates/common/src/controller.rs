@@ -43,7 +43,7 @@ use tracing::Instrument as _;
 use self::queue::{RateLimiter, WorkQueue};
 use crate::{
     backoff::Backoff,
-    cache::{Cache, Change, ObjectKey},
+    cache::{Cache, Change},
     cluster::error_chain,
     runtime::Runtime,
 };
@@ -57,7 +57,7 @@ const OUTDATED_DELAY: Duration = Duration::from_millis(200);
 /// From so many outdated reconciliations in a row on, each is a failure. The retries before take two minutes.
 const OUTDATED_MAX: u32 = 10;
 
-/// The key of one reconciliation, mostly an [`ObjectKey`]. Logs and spans show its `Display`.
+/// The key of one reconciliation, mostly an [`ObjectKey`](crate::cache::ObjectKey). Logs and spans show its `Display`.
 pub trait Key: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static {}
 
 impl<K: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static> Key for K {}
@@ -519,11 +519,6 @@ impl<K: Key> Collector for QueueCollector<K> {
             [&self.adds, &self.retries, &self.depth, &self.unfinished, &self.longest];
         collectors.into_iter().flat_map(Collector::collect).collect()
     }
-}
-
-/// Adds the key of each changed object itself: the mapping of a controller's own kind.
-pub fn own_key<O: Resource>(change: &Change<O>, queue: &Queue<ObjectKey>) {
-    queue.add(change.key());
 }
 
 #[cfg(test)]

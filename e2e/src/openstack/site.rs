@@ -178,7 +178,6 @@ impl Site {
         .await
     }
 
-    /// Each process of each API has responded to the administrator: Neutron loads its policies with the first request, and
     /// Sends requests to each process of each API before others do, because Neutron loads its policies with the first request
     /// and refuses concurrent ones.
     pub(super) async fn warm_up(&self) -> Result<()> {

@@ -184,7 +184,7 @@ impl TestEnv {
             if !message.is_empty() {
                 return message;
             }
-            assert!(Instant::now() < end, "nothing was message of {name}");
+            assert!(Instant::now() < end, "no Event FailedCreatePodSandBox of {name}");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
