@@ -40,16 +40,8 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
     let along = octavia || !of(Kind::FloatingIP).is_empty() || !of(Kind::SecurityGroup).is_empty();
     let mut out = seen::Cloud {
         own_server: own_server(cloud, &project, run, cluster).await?,
-        volumes: volumes(cloud, &project, &of(Kind::Volume), &late(run, cluster, Kind::Volume), whole)
-            .await?,
-        snapshots: snapshots(
-            cloud,
-            &project,
-            &of(Kind::Snapshot),
-            &late(run, cluster, Kind::Snapshot),
-            whole,
-        )
-        .await?,
+        volumes: block_storage(cloud, &project, Kind::Volume, &of(Kind::Volume), run, cluster).await?,
+        snapshots: block_storage(cloud, &project, Kind::Snapshot, &of(Kind::Snapshot), run, cluster).await?,
         whole,
         ..seen
     };
@@ -142,42 +134,36 @@ fn late(run: &Run, cluster: Option<&Cluster>, kind: Kind) -> HashSet<String> {
     names
 }
 
-async fn volumes(
+/// The volumes or the snapshots that are needed. `kind` is one of the two.
+async fn block_storage(
     cloud: &api::Cloud,
     project: &str,
+    kind: Kind,
     ids: &BTreeSet<String>,
-    late: &HashSet<String>,
-    whole: bool,
-) -> Result<BTreeMap<String, seen::CloudVolume>, Error> {
+    run: &Run,
+    cluster: Option<&Cluster>,
+) -> Result<BTreeMap<String, seen::BlockStorage>, Error> {
+    let (late, whole) = (late(run, cluster, kind), run.book.discovering);
+    let of_volume = |one: api::Volume| volume(one, project);
+    let of_snapshot = |one: api::Snapshot| snapshot(one, project);
     if ids.len() > BY_ID || !late.is_empty() || whole {
-        let asked = |one: &api::Volume| {
-            whole || ids.contains(&one.id) || one.name.as_ref().is_some_and(|name| late.contains(name))
+        let asked = |id: &str, name: &str| whole || ids.contains(id) || late.contains(name);
+        let named = |one: &api::Volume| asked(&one.id, one.name.as_deref().unwrap_or_default());
+        let all = match kind {
+            Kind::Volume => cloud.volumes_kept(|one| named(&one).then(|| of_volume(one)).flatten()).await?,
+            _ => {
+                let kept = |one: api::Snapshot| asked(&one.id, &one.name).then(|| of_snapshot(one)).flatten();
+                cloud.snapshots_kept(kept).await?
+            }
         };
-        let all = cloud.volumes_kept(|one| asked(&one).then(|| volume(one, project)).flatten()).await?;
         return Ok(all.into_iter().collect());
     }
     let mut out = BTreeMap::new();
     for id in ids {
-        out.extend(cloud.volume(id).await?.and_then(|one| volume(one, project)));
-    }
-    Ok(out)
-}
-
-async fn snapshots(
-    cloud: &api::Cloud,
-    project: &str,
-    ids: &BTreeSet<String>,
-    late: &HashSet<String>,
-    whole: bool,
-) -> Result<BTreeMap<String, seen::CloudSnapshot>, Error> {
-    if ids.len() > BY_ID || !late.is_empty() || whole {
-        let asked = |one: &api::Snapshot| whole || ids.contains(&one.id) || late.contains(&one.name);
-        let all = cloud.snapshots_kept(|one| asked(&one).then(|| snapshot(one, project)).flatten()).await?;
-        return Ok(all.into_iter().collect());
-    }
-    let mut out = BTreeMap::new();
-    for id in ids {
-        out.extend(cloud.snapshot(id).await?.and_then(|one| snapshot(one, project)));
+        out.extend(match kind {
+            Kind::Volume => cloud.volume(id).await?.and_then(of_volume),
+            _ => cloud.snapshot(id).await?.and_then(of_snapshot),
+        });
     }
     Ok(out)
 }
@@ -220,18 +206,19 @@ fn is_of(project: &str, owner: &str) -> bool {
 }
 
 /// None for one of another project.
-fn volume(one: api::Volume, project: &str) -> Option<(String, seen::CloudVolume)> {
-    let volume = seen::CloudVolume {
+fn volume(one: api::Volume, project: &str) -> Option<(String, seen::BlockStorage)> {
+    let volume = seen::BlockStorage {
         name: one.name.unwrap_or_default(),
         status: one.status,
+        volume: String::new(),
         keep: is_kept(&one.metadata),
         cluster: one.metadata.get(names::CSI_CLUSTER).cloned(),
     };
     is_of(project, &one.project_id).then_some((one.id, volume))
 }
 
-fn snapshot(one: api::Snapshot, project: &str) -> Option<(String, seen::CloudSnapshot)> {
-    let snapshot = seen::CloudSnapshot {
+fn snapshot(one: api::Snapshot, project: &str) -> Option<(String, seen::BlockStorage)> {
+    let snapshot = seen::BlockStorage {
         name: one.name,
         status: one.status,
         volume: one.volume_id,

@@ -7,12 +7,10 @@ mod unread;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::deorbit::{ApplicationCredential, CreationBlock, DeorbitSpec, DeorbitStatus, Kind, Trigger};
+use common::api::deorbit::{ApplicationCredential, CreationBlock, DeorbitSpec, DeorbitStatus, Trigger};
 use jiff::Timestamp;
 
-pub use cloud::{
-    Cloud, CloudSnapshot, CloudVolume, DoubtfulRoute, FloatingIp, LoadBalancer, Routes, SecurityGroup,
-};
+pub use cloud::{BlockStorage, Cloud, DoubtfulRoute, FloatingIp, LoadBalancer, Routes, SecurityGroup};
 pub use cluster::{
     Block, Claim, Cluster, Content, Ingress, Meta, Node, Pod, Provider, Service, Version, Volume,
     VolumeSnapshot,
@@ -40,11 +38,7 @@ impl Snapshot {
     #[must_use]
     pub fn foreign(&self, record: &Recorded) -> Option<&str> {
         let (Some(Ok(cloud)), Some(id)) = (&self.cloud, record.id.as_deref()) else { return None };
-        let of = match record.kind {
-            Kind::Volume => cloud.volumes.get(id)?.cluster.as_deref()?,
-            Kind::Snapshot => cloud.snapshots.get(id)?.cluster.as_deref()?,
-            _ => return None,
-        };
+        let of = cloud.block_storage(record.kind, id)?.cluster.as_deref()?;
         let ours = self.run.spec.cluster_name.as_str();
         (names::is_distinctive(ours) && names::is_distinctive(of) && of != ours).then_some(of)
     }

@@ -31,11 +31,10 @@ pub fn found(run: &Run, book: &Book, records: &[Arc<Recorded>], cloud: &Cloud) -
     let kept = |keep: bool| keep.then(|| format!("it carries {}", names::JANITOR_KEEP));
     if book.taken {
         let ours = |name: &Option<String>| name.as_deref() == Some(cluster);
-        for (id, seen) in cloud.volumes.iter().filter(|(_, seen)| ours(&seen.cluster)) {
-            add(Kind::Volume, id, &seen.name, kept(seen.keep));
-        }
-        for (id, seen) in cloud.snapshots.iter().filter(|(_, seen)| ours(&seen.cluster)) {
-            add(Kind::Snapshot, id, &seen.name, kept(seen.keep));
+        for (kind, all) in [(Kind::Volume, &cloud.volumes), (Kind::Snapshot, &cloud.snapshots)] {
+            for (id, seen) in all.iter().filter(|(_, seen)| ours(&seen.cluster)) {
+                add(kind, id, &seen.name, kept(seen.keep));
+            }
         }
     }
     // A Service without the ID of its load balancer may still exist, and may be kept.

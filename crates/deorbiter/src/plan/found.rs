@@ -95,6 +95,11 @@ impl Finder<'_> {
         self.run.spec.retained_volumes == RetainedVolumes::Delete
     }
 
+    /// Whether the volume or snapshot has the metadata that keeps it.
+    fn is_kept_in_cinder(&self, kind: Kind, id: Option<&str>) -> bool {
+        id.and_then(|id| self.cloud?.block_storage(kind, id)).is_some_and(|seen| seen.keep)
+    }
+
     /// Why an object with one of these annotations, settings or policies is kept.
     fn kept(
         &self,

@@ -137,13 +137,9 @@ pub fn unname(records: &mut [Arc<Recorded>], cluster: &Cluster, cloud: &Cloud) {
     let held: HashSet<(Kind, &str)> = volumes.chain(snapshots).collect();
     let is_released = |record: &Recorded| {
         let Some(id) = record.id.as_deref() else { return false };
-        let status = match record.kind {
-            Kind::Volume => cloud.volumes.get(id).map(|seen| &seen.status),
-            Kind::Snapshot => cloud.snapshots.get(id).map(|seen| &seen.status),
-            Kind::LoadBalancer | Kind::FloatingIP | Kind::SecurityGroup => None,
-        };
+        let seen = cloud.block_storage(record.kind, id);
         let is_unnamed = !uids.contains(record.uid.as_str()) && !held.contains(&(record.kind, id));
-        record.kept.is_none() && is_unnamed && status.is_some_and(|status| status != "deleting")
+        record.kept.is_none() && is_unnamed && seen.is_some_and(|seen| seen.status != "deleting")
     };
     for record in records.iter_mut().filter(|record| record.object.is_some() && is_released(record)) {
         Arc::make_mut(record).object = None;

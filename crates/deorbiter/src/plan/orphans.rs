@@ -86,12 +86,8 @@ fn may_go(
     let by_another =
         || ObjectKind::Ingress.has(record) && balancers_of(records, record).any(|one| one.shared);
     match record.kind {
-        Kind::Volume => {
-            let seen = cloud.volumes.get(id)?;
-            (!seen.keep && DELETABLE.contains(&seen.status.as_str())).then(|| seen.name.clone())
-        }
-        Kind::Snapshot => {
-            let seen = cloud.snapshots.get(id)?;
+        Kind::Volume | Kind::Snapshot => {
+            let seen = cloud.block_storage(record.kind, id)?;
             (!seen.keep && DELETABLE.contains(&seen.status.as_str())).then(|| seen.name.clone())
         }
         Kind::LoadBalancer => {

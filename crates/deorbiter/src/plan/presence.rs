@@ -97,8 +97,7 @@ pub fn presence(
 fn state_of(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
     let id = record.id.as_deref()?;
     match record.kind {
-        Kind::Volume => cloud.volumes.get(id).map(|seen| seen.status.clone()),
-        Kind::Snapshot => cloud.snapshots.get(id).map(|seen| seen.status.clone()),
+        Kind::Volume | Kind::Snapshot => cloud.block_storage(record.kind, id).map(|seen| seen.status.clone()),
         Kind::LoadBalancer => {
             let seen = cloud.load_balancers.get(id)?;
             let tagged = record.tag.as_ref().is_some_and(|tag| seen.tags.contains(tag));

@@ -21,9 +21,9 @@ pub struct Cloud {
     /// The application credential of the login, if it is one.
     pub credential: Option<ApplicationCredential>,
     /// By ID.
-    pub volumes: BTreeMap<String, CloudVolume>,
+    pub volumes: BTreeMap<String, BlockStorage>,
     /// By ID.
-    pub snapshots: BTreeMap<String, CloudSnapshot>,
+    pub snapshots: BTreeMap<String, BlockStorage>,
     /// By ID.
     pub load_balancers: BTreeMap<String, LoadBalancer>,
     /// By ID: all of the project where any load balancer is read.
@@ -48,12 +48,21 @@ impl Cloud {
     #[must_use]
     pub fn shows(&self, record: &Recorded) -> bool {
         record.id.as_deref().is_some_and(|id| match record.kind {
-            Kind::Volume => self.volumes.contains_key(id),
-            Kind::Snapshot => self.snapshots.contains_key(id),
+            Kind::Volume | Kind::Snapshot => self.block_storage(record.kind, id).is_some(),
             Kind::LoadBalancer => self.load_balancers.contains_key(id),
             Kind::FloatingIP => self.floating_ips.contains_key(id),
             Kind::SecurityGroup => self.security_groups.contains_key(id),
         })
+    }
+
+    /// The volume or snapshot of this ID; None for other kinds, which Cinder does not have.
+    #[must_use]
+    pub fn block_storage(&self, kind: Kind, id: &str) -> Option<&BlockStorage> {
+        match kind {
+            Kind::Volume => self.volumes.get(id),
+            Kind::Snapshot => self.snapshots.get(id),
+            Kind::LoadBalancer | Kind::FloatingIP | Kind::SecurityGroup => None,
+        }
     }
 
     /// The only load balancer that matches, with its ID; None where two do, since either may be meant.
@@ -66,27 +75,14 @@ impl Cloud {
     }
 }
 
-/// A Cinder volume.
+/// A volume or a snapshot of Cinder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CloudVolume {
-    /// `pvc-...`
+pub struct BlockStorage {
+    /// `pvc-...`, `snapshot-...`
     pub name: String,
     /// `available`, `in-use`, `deleting`, `error_deleting`, ...
     pub status: String,
-    /// It has the keep metadata.
-    pub keep: bool,
-    /// The CSI driver's cluster name.
-    pub cluster: Option<String>,
-}
-
-/// A Cinder snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CloudSnapshot {
-    /// `snapshot-...`
-    pub name: String,
-    /// `available`, `deleting`, `error_deleting`, ...
-    pub status: String,
-    /// The volume that it was taken of.
+    /// The volume that a snapshot was taken of; empty for a volume.
     pub volume: String,
     /// It has the keep metadata.
     pub keep: bool,

@@ -50,7 +50,7 @@ impl Finder<'_> {
             let marks = [
                 snapshot.meta.keep,
                 content.is_some_and(|content| content.meta.keep),
-                self.snapshot_kept(id.as_deref()),
+                self.is_kept_in_cinder(Kind::Snapshot, id.as_deref()),
             ];
             let kept = self.kept(choice, "snapshots", &marks, retain, "deletion policy");
             if kept.is_some() {
@@ -72,7 +72,7 @@ impl Finder<'_> {
             if named.contains(content.meta.name.as_str()) {
                 continue;
             }
-            let marks = [content.meta.keep, self.snapshot_kept(content.id.as_deref())];
+            let marks = [content.meta.keep, self.is_kept_in_cinder(Kind::Snapshot, content.id.as_deref())];
             let mut kept = self.kept(choice, "snapshots", &marks, content.retain, "deletion policy");
             // Its policy applies when its VolumeSnapshot is deleted, and it never had one.
             if kept.is_none() && content.was_never_bound() && !self.retained() {
@@ -97,10 +97,6 @@ impl Finder<'_> {
     fn source(&self, content: &Content) -> Option<String> {
         let shown = || Some(self.cloud?.snapshots.get(content.id.as_deref()?)?.volume.clone());
         content.volume.clone().or_else(shown)
-    }
-
-    fn snapshot_kept(&self, id: Option<&str>) -> bool {
-        id.and_then(|id| self.cloud?.snapshots.get(id)).is_some_and(|snapshot| snapshot.keep)
     }
 }
 

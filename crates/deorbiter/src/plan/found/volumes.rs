@@ -45,7 +45,7 @@ impl Finder<'_> {
             let marks = [
                 claim.meta.keep,
                 volume.is_some_and(|volume| volume.meta.keep),
-                self.volume_kept(id.as_deref()),
+                self.is_kept_in_cinder(Kind::Volume, id.as_deref()),
             ];
             let choice = self.run.spec.resources.persistent_volume_claims;
             let mut kept = self.kept(choice, "persistentVolumeClaims", &marks, retain, "reclaim policy");
@@ -81,7 +81,7 @@ impl Finder<'_> {
                 continue;
             }
             let choice = self.run.spec.resources.persistent_volume_claims;
-            let marks = [volume.meta.keep, self.volume_kept(Some(&volume.id))];
+            let marks = [volume.meta.keep, self.is_kept_in_cinder(Kind::Volume, Some(&volume.id))];
             let mut kept =
                 self.kept(choice, "persistentVolumeClaims", &marks, volume.retain, "reclaim policy");
             if kept.is_none() && held.holds(Some(&volume.id)) {
@@ -103,10 +103,6 @@ impl Finder<'_> {
                 release: go.then_some(object),
             });
         }
-    }
-
-    fn volume_kept(&self, id: Option<&str>) -> bool {
-        id.and_then(|id| self.cloud?.volumes.get(id)).is_some_and(|volume| volume.keep)
     }
 }
 

@@ -8,7 +8,7 @@ use common::plan::Reason as _;
 use serde_json::json;
 
 use super::env::*;
-use crate::observe::snapshot::{Block, CloudVolume, Cluster, Pod, Version};
+use crate::observe::snapshot::{Block, BlockStorage, Cluster, Pod, Version};
 use crate::plan::Act;
 use crate::settings::Settings;
 
@@ -95,7 +95,7 @@ fn d6_a_volume_that_is_provisioned_after_its_claim_is_gone_is_found() {
     while !env.cluster.claims.is_empty() {
         env.step();
     }
-    let late = CloudVolume { name: "pvc-uid-data".into(), ..cinder };
+    let late = BlockStorage { name: "pvc-uid-data".into(), ..cinder };
     env.cloud.as_mut().unwrap().volumes.insert(volume.id, late);
     env.finish();
     assert!(env.cloud.as_ref().unwrap().volumes.is_empty(), "{:?}", env.acts);

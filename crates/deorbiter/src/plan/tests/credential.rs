@@ -7,7 +7,7 @@ use common::conditions::Status;
 use serde_json::{Value, json};
 
 use super::env::*;
-use crate::observe::snapshot::{CloudVolume, SameLogin};
+use crate::observe::snapshot::{BlockStorage, SameLogin};
 use crate::plan::preview;
 
 const DELETE: &str = "delete the application credential cred";
@@ -67,7 +67,7 @@ fn the_credential_stays_after_a_run_that_is_not_clean_and_is_listed_if_the_clust
     assert_eq!(end(&failed), (true, Phase::Succeeded, vec![]));
     // Without any limit: a volume that is only reported.
     let mut reported = cluster(json!({"discoverByClusterName": true}));
-    let lost = CloudVolume { name: "pvc-x".into(), cluster: Some("prod".into()), ..CloudVolume::default() };
+    let lost = BlockStorage { name: "pvc-x".into(), cluster: Some("prod".into()), ..BlockStorage::default() };
     reported.cloud.as_mut().unwrap().volumes.insert("lost".into(), lost);
     reported.finish();
     assert_eq!(

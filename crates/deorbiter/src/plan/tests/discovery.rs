@@ -4,7 +4,7 @@ use common::api::deorbit::Phase;
 use serde_json::json;
 
 use super::env::*;
-use crate::observe::snapshot::{CloudVolume, FloatingIp};
+use crate::observe::snapshot::{BlockStorage, FloatingIp};
 
 #[test]
 fn a_sweep_deletes_what_no_object_names_and_nothing_of_another_cluster() {
@@ -14,11 +14,11 @@ fn a_sweep_deletes_what_no_object_names_and_nothing_of_another_cluster() {
     env.claim("kept").meta.keep = true;
     env.cinder("kept").cluster = Some("prod".into());
     let cloud = env.cloud.as_mut().unwrap();
-    let volume = |cluster: &str| CloudVolume {
+    let volume = |cluster: &str| BlockStorage {
         name: "pvc-x".into(),
         status: "available".into(),
-        keep: false,
         cluster: Some(cluster.into()),
+        ..BlockStorage::default()
     };
     cloud.volumes.insert("lost".into(), volume("prod"));
     cloud.volumes.insert("other".into(), volume("prod_7"));

@@ -201,7 +201,7 @@ impl TestEnv {
             let name = format!("pv-{name}");
             cloud
                 .volumes
-                .insert(id, CloudVolume { name, status: "available".into(), ..CloudVolume::default() });
+                .insert(id, BlockStorage { name, status: "available".into(), ..BlockStorage::default() });
         }
         self.cluster.claims.push(Claim {
             meta: meta("a", name),
@@ -226,7 +226,7 @@ impl TestEnv {
         self.cluster.volumes.iter_mut().find(|one| one.meta.name == name).unwrap()
     }
 
-    pub fn cinder(&mut self, name: &str) -> &mut CloudVolume {
+    pub fn cinder(&mut self, name: &str) -> &mut BlockStorage {
         self.cloud.as_mut().unwrap().volumes.get_mut(&format!("vol-{name}")).unwrap()
     }
 
@@ -261,11 +261,11 @@ impl TestEnv {
             claim: Some(claim.into()),
         });
         if let Some(cloud) = &mut self.cloud {
-            let snapshot = CloudSnapshot {
+            let snapshot = BlockStorage {
                 name: name.into(),
                 status: "available".into(),
                 volume: format!("vol-{claim}"),
-                ..CloudSnapshot::default()
+                ..BlockStorage::default()
             };
             cloud.snapshots.insert(id.clone(), snapshot);
         }

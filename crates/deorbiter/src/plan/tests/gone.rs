@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::env::*;
 use crate::names;
-use crate::observe::snapshot::{CloudVolume, LoadBalancer};
+use crate::observe::snapshot::{BlockStorage, LoadBalancer};
 use crate::plan::preview;
 use crate::settings::Settings;
 
@@ -20,7 +20,7 @@ fn gone(change: Value) -> TestEnv {
     for cluster in ["prod", "prod_7"] {
         let cluster_name = Some(cluster.to_owned());
         let volume =
-            CloudVolume { status: "available".into(), cluster: cluster_name, ..CloudVolume::default() };
+            BlockStorage { status: "available".into(), cluster: cluster_name, ..BlockStorage::default() };
         cloud.volumes.insert(format!("vol-{cluster}"), volume);
         let name = names::service_tag(cluster, "a", "web");
         let balancer = LoadBalancer {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::env::*;
 use crate::names;
-use crate::observe::snapshot::{CloudVolume, Pod, Routes};
+use crate::observe::snapshot::{BlockStorage, Pod, Routes};
 use crate::plan::preview;
 use crate::settings::Settings;
 
@@ -56,7 +56,7 @@ fn a_preview_lists_what_is_deleted_without_a_step_of_its_own() {
     env.cluster.claims.clear();
     env.cluster.volumes[0].claim = Some("uid-gone".into());
     let cloud = env.cloud.as_mut().unwrap();
-    let lost = CloudVolume { name: "pvc-x".into(), cluster: Some("prod".into()), ..CloudVolume::default() };
+    let lost = BlockStorage { name: "pvc-x".into(), cluster: Some("prod".into()), ..BlockStorage::default() };
     cloud.volumes.insert("lost".into(), lost);
     let mut snapshot = env.snapshot_now();
     if let Some(Ok(cloud)) = &mut snapshot.cloud {

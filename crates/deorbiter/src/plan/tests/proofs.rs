@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::env::*;
 use crate::names;
-use crate::observe::snapshot::{CloudVolume, DoubtfulRoute, Ingress, LoadBalancer, Pod, Routes};
+use crate::observe::snapshot::{BlockStorage, DoubtfulRoute, Ingress, LoadBalancer, Pod, Routes};
 
 fn ago(env: &TestEnv, minutes: i64) -> Option<jiff::Timestamp> {
     Some(env.now - SignedDuration::from_mins(minutes))
@@ -124,7 +124,7 @@ fn nothing_is_searched_by_name_in_another_project_with_a_cluster_of_that_name() 
         let cloud = env.cloud.as_mut().unwrap();
         cloud.project = "another".into();
         let own = cloud.volumes.remove("vol-data").unwrap();
-        cloud.volumes.insert("vol-theirs".into(), CloudVolume { cluster: Some("prod".into()), ..own });
+        cloud.volumes.insert("vol-theirs".into(), BlockStorage { cluster: Some("prod".into()), ..own });
         let mut lost = cloud.floating_ips["fip-theirs"].clone();
         lost.port = None;
         cloud.floating_ips.insert("fip-lost".into(), lost);

@@ -230,7 +230,7 @@ fn lost_records_remove_no_routes_and_the_total_limit_applies_whatever_fails_at_t
 
 #[test]
 fn a_discovery_reports_volumes_and_snapshots_that_the_policy_retain_may_have_kept() {
-    use crate::observe::snapshot::{CloudSnapshot, CloudVolume};
+    use crate::observe::snapshot::BlockStorage;
     for retained in ["Keep", "Delete"] {
         let asked = json!({"discoverByClusterName": true, "orphanPolicy": "Delete", "retainedVolumes": retained, "timeouts": {"perObject": "5m"}});
         let mut env = proven(asked);
@@ -239,12 +239,12 @@ fn a_discovery_reports_volumes_and_snapshots_that_the_policy_retain_may_have_kep
         // Their PersistentVolume and VolumeSnapshotContent were deleted before the run.
         let cluster = Some("prod".to_owned());
         let volume =
-            CloudVolume { status: "available".into(), cluster: cluster.clone(), ..CloudVolume::default() };
-        let snapshot = CloudSnapshot {
+            BlockStorage { status: "available".into(), cluster: cluster.clone(), ..BlockStorage::default() };
+        let snapshot = BlockStorage {
             status: "available".into(),
             volume: "elsewhere".into(),
             cluster,
-            ..CloudSnapshot::default()
+            ..BlockStorage::default()
         };
         cloud.volumes.insert("orphan".into(), volume);
         cloud.snapshots.insert("orphan-snapshot".into(), snapshot);
