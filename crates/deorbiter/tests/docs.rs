@@ -47,7 +47,7 @@ fn every_metric_is_explained_and_watched_and_no_other() {
     let own = all(&[
         "crates/deorbiter/src/metrics.rs",
         "crates/deorbiter/src/trigger/metrics.rs",
-        "crates/deorbiter/src/trigger/hook/metrics.rs",
+        "crates/deorbiter/src/trigger/hook/handler.rs",
     ]);
     assert!(own.len() > 10, "{own:?}");
     let watched = all(&[

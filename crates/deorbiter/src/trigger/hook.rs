@@ -6,7 +6,7 @@
 //!   protocol     the requests and responses
 //!   cluster      the fields of a Cluster that are read
 //!   decision     pure: wait, go on, refuse, create the Deorbit, or abort it
-//!   handler      reads the Cluster and its Deorbits, and creates or aborts one
+//!   handler      reads the Cluster and its Deorbits, and creates or aborts one; counts the responses
 //! ```
 //!
 //! Requests are not authenticated, so a request only names a Cluster. The decision depends on that Cluster in the API server, above all
@@ -15,7 +15,6 @@
 pub mod cluster;
 pub mod decision;
 pub mod handler;
-pub mod metrics;
 pub mod protocol;
 pub mod server;
 
@@ -99,8 +98,7 @@ pub fn template(file: Option<&Path>) -> Result<Template, ConfigError> {
 pub async fn serve(runtime: &Runtime, args: &HookArgs) -> anyhow::Result<()> {
     let Some(address) = args.hook_address else { return Ok(()) };
     let template = template(args.hook_template.as_deref())?;
-    let metrics = metrics::Metrics::new(runtime.metrics.registry())?;
-    let handler = Handler::new(runtime.client.clone(), template, metrics);
+    let handler = Handler::new(runtime.client.clone(), template, runtime.metrics.registry())?;
     let file = |name| args.hook_cert_dir.join(name);
     let clients = ClientCertificates::Ignored;
     let tls = Tls::read(TlsFiles { certificate: file("tls.crt"), key: file("tls.key"), clients })

@@ -6,6 +6,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::core::Status;
 use kube::discovery;
+use prometheus::{IntCounterVec, Opts, Registry};
 use serde_json::Value;
 
 use super::super::apply;
@@ -15,7 +16,6 @@ use super::super::snapshot::Deorbit;
 use super::super::template::{Template, manifest};
 use super::cluster::{self, Cluster, Infrastructure, OPENSTACK};
 use super::decision::{Decision, decide, waiting};
-use super::metrics::Metrics;
 use super::protocol::{API_VERSION, Named, Request, Response};
 use crate::names;
 
@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 5;
 pub struct Handler {
     client: Client,
     template: Template,
-    metrics: Metrics,
+    responses: IntCounterVec,
 }
 
 /// Why a request failed.
@@ -45,10 +45,27 @@ impl From<Error> for Trouble {
 }
 
 impl Handler {
-    /// With the template of Deorbits.
-    #[must_use]
-    pub fn new(client: Client, template: Template, metrics: Metrics) -> Handler {
-        Handler { client, template, metrics }
+    /// With the template of Deorbits. The responses are counted in the registry.
+    ///
+    /// # Errors
+    /// The metric's name is registered already.
+    pub fn new(
+        client: Client,
+        template: Template,
+        registry: &Registry,
+    ) -> Result<Handler, prometheus::Error> {
+        let responses = IntCounterVec::new(
+            Opts::new(
+                "deorbiter_hook_responses_total",
+                "Answers to Cluster API's BeforeClusterDelete: wait, go_on, refused.",
+            ),
+            &["response"],
+        )?;
+        registry.register(Box::new(responses.clone()))?;
+        for response in ["wait", "go_on", "refused"] {
+            responses.with_label_values(&[response]);
+        }
+        Ok(Handler { client, template, responses })
     }
 
     /// The response to the body of a BeforeClusterDelete request.
@@ -61,7 +78,7 @@ impl Handler {
                 Response::refuse("deorbiter could not do what it must; its log says why".to_owned())
             }
         };
-        self.metrics.responded(&response);
+        self.responses.with_label_values(&[response.word()]).inc();
         response
     }
 
@@ -255,9 +272,8 @@ mod tests {
 
     /// The response to a request about Cluster team/prod.
     async fn call(client: Client) -> Value {
-        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let template = super::super::template(None).unwrap();
-        let handler = Handler::new(client, template, metrics);
+        let handler = Handler::new(client, template, &Registry::new()).unwrap();
         let request = json!({ "apiVersion": API_VERSION, "kind": "BeforeClusterDeleteRequest", "cluster": {
             "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
             "metadata": { "name": "prod", "namespace": "team", "uid": "u" } } });
