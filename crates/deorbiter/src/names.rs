@@ -2,6 +2,7 @@
 
 use common::api::deorbit::Kind;
 pub use common::api::deorbit::{FINALIZER, KEEP, PROTECT};
+use sha2::{Digest as _, Sha256};
 
 /// Program name, field manager prefix, Lease name.
 pub const PROGRAM: &str = "deorbiter";
@@ -98,6 +99,23 @@ pub fn block(uid: &str) -> String {
     format!("deorbiter-{uid}.perimeter.dev")
 }
 
+/// Greatest length of the name of an object, in bytes.
+const LONGEST_NAME: usize = 253;
+/// Hexadecimal digits that distinguish objects of one name. Two hashes collide with a probability of one in 2^(4 * HASH_DIGITS), and then
+/// the Deorbit of the other object is refused, not used.
+const HASH_DIGITS: usize = 10;
+
+/// Name of an object's Deorbit: `<name of the object>-<hash of its UID>`, truncated where it would be too long. It depends only on the
+/// object, and differs for another object of the same name.
+#[must_use]
+pub fn deorbit(target: &str, uid: &str) -> String {
+    let digest = Sha256::digest(uid.as_bytes());
+    let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).take(HASH_DIGITS / 2).collect();
+    // Names are ASCII. A truncated one may end with a dot or a dash, and a dash cannot follow a dot.
+    let head: String = target.chars().take(LONGEST_NAME - 1 - HASH_DIGITS).collect();
+    format!("{}-{hash}", head.trim_end_matches(['.', '-']))
+}
+
 /// Whether a cluster's name identifies it: the cloud controller manager calls every cluster without a configured name
 /// `kubernetes`.
 #[must_use]
@@ -149,6 +167,16 @@ fn cut(mut name: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_deorbit_is_stable_short_enough_and_of_one_object() {
+        assert_eq!(deorbit("prod", "a"), deorbit("prod", "a"));
+        assert_ne!(deorbit("prod", "a"), deorbit("prod", "b"));
+        assert!(deorbit("prod", "a").starts_with("prod-"));
+        assert_eq!(deorbit("prod", "a").len(), "prod-".len() + HASH_DIGITS);
+        let long = deorbit(&"x.".repeat(126), "a");
+        assert!(long.len() <= LONGEST_NAME && !long.contains(".-"), "{long}");
+    }
 
     #[test]
     fn a_name_is_cut_between_characters() {

@@ -25,7 +25,6 @@ use serde_json::Value;
 
 pub use self::standing::{Readiness, Standing};
 use super::action::{Action, about, about_binding};
-use super::deorbit_name::deorbit_name;
 use super::reason::Reason;
 use super::snapshot::{Binding, Deorbit, End, PhaseIs, Rules, Snapshot, Target, Targets};
 use super::template::manifest;
@@ -294,7 +293,7 @@ impl Planner<'_> {
             let why = "template.namespace is not given, and the object has no namespace";
             return self.not_created(target, why);
         };
-        let name = deorbit_name(&target.object.name, &target.object.uid);
+        let name = names::deorbit(&target.object.name, &target.object.uid);
         if let Some(known) = self.deorbits.iter().find(|one| one.namespace == namespace && one.name == name) {
             // deorbiter stopped between two writes. Only one that does exactly what the template says is taken for it.
             let desired = serde_json::from_value(Value::Object(filled.spec));

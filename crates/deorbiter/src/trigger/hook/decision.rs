@@ -2,11 +2,12 @@
 //!
 //! The messages become a condition of the Cluster, so none contains a time or a count.
 
-use super::super::deorbit_name::deorbit_name;
+use common::api::deorbit_binding::PROTECT_ANNOTATION;
+
 use super::super::snapshot::{Deorbit, End};
 use super::cluster::Cluster;
 use super::protocol::Response;
-use common::api::deorbit_binding::PROTECT_ANNOTATION;
+use crate::names;
 
 /// The hook's action for one call of Cluster API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub fn decide(cluster: &Cluster, deorbits: &[Deorbit]) -> Decision {
             return Decision::Respond(Response::go_on(why));
         }
     }
-    let name = deorbit_name(&target.name, &target.uid);
+    let name = names::deorbit(&target.name, &target.uid);
     let own = |one: &&Deorbit| one.name == name && one.target_uid.as_deref() == Some(target.uid.as_str());
     let found = deorbits.iter().find(own);
     if cluster.protected {
@@ -117,7 +118,7 @@ mod tests {
     fn deorbit(end: Option<End>) -> Deorbit {
         Deorbit {
             namespace: "team".into(),
-            name: deorbit_name("prod", "u"),
+            name: names::deorbit("prod", "u"),
             uid: "d".into(),
             target_uid: Some("u".into()),
             spec: serde_json::from_value(serde_json::json!({ "inCluster": true })).unwrap(),
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_cluster_waits_for_its_deorbit() {
-        assert_eq!(decide(&cluster(), &[]), Decision::Create(deorbit_name("prod", "u")));
+        assert_eq!(decide(&cluster(), &[]), Decision::Create(names::deorbit("prod", "u")));
         let (status, retry, _) = response(&cluster(), &[deorbit(None)]);
         assert!(status == "Success" && retry > 0);
         let (status, retry, _) =
@@ -167,7 +168,7 @@ mod tests {
         let Decision::Abort { name, uid, response } = decide(&protected, &[deorbit(None)]) else {
             panic!("it goes on deleting")
         };
-        assert_eq!((name, uid), (deorbit_name("prod", "u"), "d".to_owned()));
+        assert_eq!((name, uid), (names::deorbit("prod", "u"), "d".to_owned()));
         assert_eq!(
             decide(&protected, &[]),
             Decision::Respond(response.clone()),

@@ -267,7 +267,6 @@ mod tests {
     use kube::client::Body;
     use serde_json::json;
 
-    use super::super::super::deorbit_name::deorbit_name;
     use super::*;
 
     /// The response to a request about Cluster team/prod.
@@ -304,7 +303,7 @@ mod tests {
                 let number = seen.lock().unwrap().len();
                 let is_delete = request.method() == http::Method::DELETE;
                 let path = request.uri().path().to_owned();
-                let metadata = json!({ "name": deorbit_name("prod", "u"), "namespace": "team", "uid": "d",
+                let metadata = json!({ "name": names::deorbit("prod", "u"), "namespace": "team", "uid": "d",
                     "resourceVersion": number.to_string(), "labels": { names::TARGET_UID_LABEL: "u" } });
                 let (code, body) = if is_delete {
                     let body = request.into_body().collect_bytes().await.unwrap();
