@@ -244,9 +244,9 @@ pub(crate) mod tests {
     }
 
     /// An API server with these responses; None: it does not respond.
-    fn context_of(
+    pub(crate) fn server(
         respond: impl Fn(&http::Request<Body>) -> Option<(u16, Value)> + Send + 'static,
-    ) -> Context {
+    ) -> Client {
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let response = respond(&request);
             async move {
@@ -256,7 +256,13 @@ pub(crate) mod tests {
                 Ok::<_, Infallible>(response.unwrap())
             }
         });
-        let runtime = runtime(Client::new(service, "default"));
+        Client::new(service, "default")
+    }
+
+    fn context_of(
+        respond: impl Fn(&http::Request<Body>) -> Option<(u16, Value)> + Send + 'static,
+    ) -> Context {
+        let runtime = runtime(server(respond));
         Context {
             metrics: Metrics::new(runtime.metrics.clone()).unwrap(),
             openstack: openstack::Metrics::register(runtime.metrics.registry()).unwrap(),

@@ -85,16 +85,14 @@ fn unreadable(what: &str, error: kube::Error) -> NoClient {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::controller::tests::server as api_server;
 
     /// An API server with the identities `open`, `none` (an empty selector), `team`, `other` and `odd`, and the namespace `clusters`.
     fn server() -> Client {
-        let service = tower::service_fn(|request: http::Request<Body>| async move {
+        api_server(|request| {
             let path = request.uri().path();
             let identity = |selector: Value| {
                 let mut spec = json!({ "secretRef": { "namespace": "capo-system", "name": "shared" } });
@@ -120,7 +118,7 @@ mod tests {
                 }
                 _ => None,
             };
-            let (code, body) = match body {
+            Some(match body {
                 _ if path.ends_with("/forbidden") => {
                     (403, json!({ "kind": "Status", "code": 403, "message": "no" }))
                 }
@@ -129,12 +127,8 @@ mod tests {
                 }
                 Some(body) => (200, body),
                 None => (404, json!({ "kind": "Status", "code": 404, "message": "not found" })),
-            };
-            let response =
-                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            Ok::<_, Infallible>(response.unwrap())
-        });
-        Client::new(service, "default")
+            })
+        })
     }
 
     async fn secret(kind: &str, name: &str) -> Result<(String, String), String> {

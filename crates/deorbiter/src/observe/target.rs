@@ -136,18 +136,15 @@ pub async fn block(client: &Client, uid: &str) -> Result<Block, Unreadable> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+    use crate::controller::tests::server as api_server;
 
     /// An API server with empty lists, that refuses this path.
     fn server(forbidden: &'static str) -> Client {
-        let service = tower::service_fn(move |request: http::Request<Body>| async move {
-            let path = request.uri().path();
-            let (code, body) = match path {
+        api_server(move |request| {
+            Some(match request.uri().path() {
                 path if path.ends_with(forbidden) => {
                     (403, json!({"kind": "Status", "status": "Failure", "code": 403}))
                 }
@@ -159,12 +156,8 @@ mod tests {
                     (404, json!({"kind": "Status", "status": "Failure", "code": 404}))
                 }
                 _ => (200, json!({"items": []})),
-            };
-            let response =
-                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            Ok::<_, Infallible>(response.unwrap())
-        });
-        Client::new(service, "default")
+            })
+        })
     }
 
     /// Without the drivers it would be unknown which pending claims get a volume.

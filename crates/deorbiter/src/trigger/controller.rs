@@ -181,29 +181,21 @@ impl Bindings {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use kube::Client;
-    use kube::client::Body;
-
     use super::*;
+    use crate::controller::tests::server;
 
     /// An API server with empty lists, which does not stream them.
     fn runtime() -> Runtime {
-        let service = tower::service_fn(|request: http::Request<Body>| async move {
+        crate::controller::tests::runtime(server(|request| {
             let query = request.uri().query().unwrap_or_default();
-            let (code, body) = match (query.contains("sendInitialEvents"), query.contains("watch=true")) {
+            Some(match (query.contains("sendInitialEvents"), query.contains("watch=true")) {
                 (true, _) => {
                     (422, json!({"kind": "Status", "status": "Failure", "code": 422, "message": "unknown"}))
                 }
-                (_, true) => return std::future::pending().await,
+                (_, true) => return None,
                 _ => (200, json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})),
-            };
-            let response =
-                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            Ok::<_, Infallible>(response.unwrap())
-        });
-        crate::controller::tests::runtime(Client::new(service, "default"))
+            })
+        }))
     }
 
     #[tokio::test(start_paused = true)]

@@ -332,21 +332,18 @@ pub fn read_deorbit(deorbit: &deorbit::Deorbit) -> Option<Deorbit> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use common::metrics::Metrics;
     use common::plan::Action as _;
-    use kube::client::Body;
     use serde_json::json;
 
     use super::super::plan::plan;
     use super::*;
+    use crate::controller::tests::server as api_server;
 
     /// An API server with Clusters in v1beta2 only, which does not respond to lists.
     fn server() -> Client {
-        let service = tower::service_fn(|request: http::Request<Body>| async move {
-            let path = request.uri().path().to_owned();
-            let (code, body) = match path.as_str() {
+        api_server(|request| {
+            Some(match request.uri().path() {
                 "/apis" => {
                     let versions =
                         json!([{ "groupVersion": "cluster.x-k8s.io/v1beta2", "version": "v1beta2" }]);
@@ -363,13 +360,9 @@ mod tests {
                 "/apis/cluster.x-k8s.io/v1beta1" => {
                     (404, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" }))
                 }
-                _ => return std::future::pending().await,
-            };
-            let response =
-                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            Ok::<_, Infallible>(response.unwrap())
-        });
-        Client::new(service, "default")
+                _ => return None,
+            })
+        })
     }
 
     /// Otherwise the Clusters would keep the finalizer, and their Machines the hook.

@@ -268,6 +268,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::controller::tests::server;
 
     /// The response to a request about Cluster team/prod.
     async fn call(client: Client) -> Value {
@@ -282,14 +283,9 @@ mod tests {
 
     /// The response where the API server does not have the Cluster; `details`: of its 404.
     async fn response(details: Value) -> Value {
-        let service = tower::service_fn(move |_: http::Request<Body>| {
-            let status = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
-                "message": "", "details": details });
-            let body = Body::from(status.to_string().into_bytes());
-            let response = http::Response::builder().status(404).body(body).unwrap();
-            std::future::ready(Ok::<_, std::convert::Infallible>(response))
-        });
-        call(Client::new(service, "default")).await
+        let status = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+            "message": "", "details": details });
+        call(server(move |_| Some((404, status.clone())))).await
     }
 
     /// The response where the Cluster is protected, and its running Deorbit changes this many times between read and delete; the
