@@ -10,8 +10,8 @@ use std::sync::Arc;
 use common::apply::FieldManager;
 use common::cache::{Cache, ObjectKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Resource as _};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
