@@ -304,7 +304,7 @@ fn port_register() -> Register {
 /// The translation to an address of this family in the first register and, with `port`, to the port in its register.
 fn nat(kind: Nat, address: IpAddr, port: bool) -> Expression {
     let (family, port) = (family(address.is_ipv6()), port.then(port_register));
-    Expression::Nat { kind, family, address: Some(R), port, last_port: None, flags: 0 }
+    Expression::Nat { kind, family, address: Some(R), port }
 }
 
 pub(crate) fn octets(address: IpAddr) -> Vec<u8> {

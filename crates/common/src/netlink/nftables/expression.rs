@@ -136,7 +136,7 @@ pub enum Expression {
     },
     /// Ends the rule with a verdict.
     Verdict(Verdict),
-    /// Jenkins' hash of the value: `jhash(value, seed) * modulus / 2^32 + offset`, a number of four bytes in host order. It is the same on all
+    /// Jenkins' hash of the value: `jhash(value, seed) * modulus / 2^32`, a number of four bytes in host order. It is the same on all
     /// machines with the same byte order.
     Hash {
         /// The first register with the value.
@@ -149,8 +149,6 @@ pub enum Expression {
         modulus: u32,
         /// The seed.
         seed: u32,
-        /// Added to the result.
-        offset: u32,
     },
     /// Translates the connection's source or destination. Only in chains of type nat; the rest of the rule is not executed.
     Nat {
@@ -160,12 +158,8 @@ pub enum Expression {
         family: Family,
         /// The register with the address.
         address: Option<Register>,
-        /// The register with the port, or the first one of a range.
+        /// The register with the port.
         port: Option<Register>,
-        /// The register with the last port of a range.
-        last_port: Option<Register>,
-        /// NF_NAT_RANGE_*.
-        flags: u32,
     },
     /// Loads the type (RTN_*) of the destination address, for any interface.
     DestinationType {

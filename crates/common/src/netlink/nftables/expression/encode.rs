@@ -52,25 +52,24 @@ impl Expression {
             Self::Immediate { to, value: bytes } => value(message.be32(1, to.number()), 2, bytes),
             Self::Verdict(verdict) => message.be32(1, VERDICT).nest(2, |message| verdict.write(message)),
             // NFTA_HASH_SREG, _DREG, _LEN, _MODULUS, _SEED, _OFFSET, _TYPE (NFT_HASH_JENKINS).
-            Self::Hash { from, length, to, modulus, seed, offset } => message
+            Self::Hash { from, length, to, modulus, seed } => message
                 .be32(1, from.number())
                 .be32(2, to.number())
                 .be32(3, *length)
                 .be32(4, *modulus)
                 .be32(5, *seed)
-                .be32(6, *offset)
+                .be32(6, 0)
                 .be32(7, 0),
-            Self::Nat { kind, family, address, port, last_port, flags } => {
-                // NFTA_NAT_TYPE, _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _REG_PROTO_MAX, _FLAGS.
+            Self::Nat { kind, family, address, port } => {
+                // NFTA_NAT_TYPE, _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _FLAGS.
                 message.be32(1, kind.number()).be32(2, family.number().into());
-                for (attribute, register) in [(3, address), (5, port), (6, last_port)] {
+                for (attribute, register) in [(3, address), (5, port)] {
                     if let Some(register) = register {
                         message.be32(attribute, register.number());
                     }
                 }
                 // NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_SPECIFIED.
-                let implied = u32::from(address.is_some()) | u32::from(port.is_some()) << 1;
-                message.be32(7, flags | implied)
+                message.be32(7, u32::from(address.is_some()) | u32::from(port.is_some()) << 1)
             }
             // NFTA_FIB_DREG, _RESULT (NFT_FIB_RESULT_ADDRTYPE), _FLAGS (NFTA_FIB_F_DADDR).
             Self::DestinationType { to } => message.be32(1, to.number()).be32(2, 3).be32(3, 2),

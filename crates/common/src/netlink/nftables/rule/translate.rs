@@ -39,7 +39,7 @@ impl Rule {
     #[must_use]
     pub fn dnat_by_hash(self, fields: &[Field], seed: u32, backends: u32, map: &str) -> Self {
         let (rule, length) = self.load(fields);
-        let hash = Expression::Hash { from: R, length, to: R, modulus: backends, seed, offset: 0 };
+        let hash = Expression::Hash { from: R, length, to: R, modulus: backends, seed };
         let load = Expression::FromMap { from: R, map: map.into(), to: R };
         // The port is behind the address.
         rule.with([hash, load, nat(Nat::Destination, Some(R.plus(1)))])
@@ -59,5 +59,5 @@ impl Rule {
 
 /// Translates to the IPv4 address in the first register.
 fn nat(kind: Nat, port: Option<Register>) -> Expression {
-    Expression::Nat { kind, family: Family::Ipv4, address: Some(R), port, last_port: None, flags: 0 }
+    Expression::Nat { kind, family: Family::Ipv4, address: Some(R), port }
 }

@@ -342,7 +342,7 @@ fn snat_with_port(rule: Rule, fields: &[Field], map: &str) -> Rule {
     }
     let load = Expression::FromMap { from: R, map: map.into(), to: R };
     let (kind, family, address, port) = (Nat::Source, Family::Ipv4, Some(R), Some(R.plus(1)));
-    rule.with([load, Expression::Nat { kind, family, address, port, last_port: None, flags: 0 }])
+    rule.with([load, Expression::Nat { kind, family, address, port }])
 }
 
 /// Loads the source that SNAT has given to the connection.
@@ -368,5 +368,5 @@ fn snat_to_vip(rule: Rule) -> Rule {
 /// Translation to the address in the first register.
 fn nat(kind: Nat) -> Expression {
     let (family, address) = (Family::Ipv4, Some(R));
-    Expression::Nat { kind, family, address, port: None, last_port: None, flags: 0 }
+    Expression::Nat { kind, family, address, port: None }
 }
