@@ -45,6 +45,7 @@ mod tests {
             (too_long.as_str(), false, false),
             ("", false, true),
             ("Team_1.a", false, true),
+            ("a.b", false, true),
             ("-a", false, false),
             ("a-", false, false),
             (".a", false, false),
