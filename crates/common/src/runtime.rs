@@ -78,15 +78,9 @@ impl fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// A process that takes part in no election and acts at once; `pod` is the reporting instance of its Events. Nothing asks it to end
-    /// until `shutdown` is cancelled.
-    pub fn without_election(
-        program: Program,
-        client: Client,
-        namespace: String,
-        metrics: Metrics,
-        pod: String,
-    ) -> Self {
+    /// A process that acts at once, as without an election, until `shutdown` is cancelled; [`run`] adds the election. `pod` is the reporting
+    /// instance of its Events.
+    pub fn new(program: Program, client: Client, namespace: String, metrics: Metrics, pod: String) -> Self {
         Runtime {
             events: Events::new(client.clone(), &metrics, program.name, pod),
             readiness: Readiness::default(),
@@ -163,14 +157,16 @@ where
 
         let release = CancellationToken::new();
         let (leadership, election) = elect(&args.leader, &program, &namespace, lease, &metrics, &release)?;
-        let (readiness, status) = (Readiness::default(), Status::default());
+        let mut runtime = Runtime::new(program, client, namespace, metrics, instance(&program));
+        runtime.leadership = leadership;
+        runtime.shutdown = shutdown.token();
         let admin = Admin {
             program,
             flags,
-            readiness: readiness.clone(),
-            metrics: metrics.clone(),
-            status: status.clone(),
-            leadership: leadership.clone(),
+            readiness: runtime.readiness.clone(),
+            metrics: runtime.metrics.clone(),
+            status: runtime.status.clone(),
+            leadership: runtime.leadership.clone(),
             log_level: telemetry.level(),
         };
         if let BindAddress(Some(address)) = args.admin.admin_address {
@@ -178,21 +174,9 @@ where
             tokio::spawn(admin.serve(server.with_context(|| format!("admin server on {address}"))?));
         }
 
-        let events = Events::new(client.clone(), &metrics, program.name, instance(&program));
-        let shutdown_token = shutdown.token();
-        let runtime = Runtime {
-            program,
-            client,
-            namespace,
-            metrics,
-            readiness,
-            events: events.clone(),
-            leadership,
-            shutdown: shutdown_token,
-            status,
-        };
         tracing::info!(version = program.version, revision = program.revision, "started");
-        let process = Process { release, shutdown, events, timeout: args.graceful_shutdown_timeout };
+        let (events, timeout) = (runtime.events.clone(), args.graceful_shutdown_timeout);
+        let process = Process { release, shutdown, events, timeout };
         process.supervise(controller(runtime), election).await
     })
 }
@@ -212,7 +196,7 @@ where
         let Clients { client, default_namespace, .. } =
             connected.context("a signal ended the command before it was connected to the cluster")??;
         let namespace = args.client.own_namespace(default_namespace);
-        let mut runtime = Runtime::without_election(program, client, namespace, metrics, instance(&program));
+        let mut runtime = Runtime::new(program, client, namespace, metrics, instance(&program));
         runtime.shutdown = shutdown.token();
         let release = CancellationToken::new();
         let election = without_election(&release);

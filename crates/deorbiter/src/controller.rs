@@ -203,7 +203,7 @@ pub(crate) mod tests {
     /// A leader that talks to this API server.
     pub(crate) fn runtime(client: Client) -> Runtime {
         let metrics = common::metrics::Metrics::new("deorbiter").unwrap();
-        Runtime::without_election(common::program!(), client, "team".into(), metrics, "test".into())
+        Runtime::new(common::program!(), client, "team".into(), metrics, "test".into())
     }
 
     fn deorbit(metadata: Value, status: Value) -> Deorbit {

@@ -426,13 +426,7 @@ mod tests {
         });
         let client = kube::Client::new(service, "natgw");
         let metrics = common::metrics::Metrics::new("natgw").unwrap();
-        Runtime::without_election(
-            common::program!(),
-            client,
-            "natgw".to_owned(),
-            metrics,
-            "natgw-0".to_owned(),
-        )
+        Runtime::new(common::program!(), client, "natgw".to_owned(), metrics, "natgw-0".to_owned())
     }
 
     #[tokio::test]

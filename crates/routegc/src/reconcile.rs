@@ -390,7 +390,7 @@ mod tests {
 
     fn runtime(client: Client) -> Runtime {
         let metrics = common::metrics::Metrics::new("routegc").unwrap();
-        Runtime::without_election(common::program!(), client, "ns".to_owned(), metrics, "pod".to_owned())
+        Runtime::new(common::program!(), client, "ns".to_owned(), metrics, "pod".to_owned())
     }
 
     fn flags() -> Config {

@@ -16,7 +16,7 @@ fn runtime() -> Runtime {
     });
     let client = Client::new(service, "default");
     let metrics = Metrics::new("test").unwrap();
-    Runtime::without_election(crate::program!(), client, "default".to_owned(), metrics, "pod".to_owned())
+    Runtime::new(crate::program!(), client, "default".to_owned(), metrics, "pod".to_owned())
 }
 
 #[derive(Clone, Copy, Debug, thiserror::Error)]

@@ -136,8 +136,7 @@ async fn memory_and_time_with_5000_pods() {
     });
     let client = kube::Client::new(api, "default");
     let metrics = Metrics::new("cgw-controller").unwrap();
-    let runtime =
-        Runtime::without_election(common::program!(), client, "cgw-system".into(), metrics, "test".into());
+    let runtime = Runtime::new(common::program!(), client, "cgw-system".into(), metrics, "test".into());
     let settings = Settings { node: "n0".into(), namespace: "cgw-system".into(), binds: names::BINDS.into() };
     let before = resident();
     let start = Instant::now();

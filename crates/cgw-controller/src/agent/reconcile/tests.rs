@@ -67,13 +67,7 @@ impl Setup {
         });
         let client = kube::Client::new(api, "default");
         let metrics = common::metrics::Metrics::new("cgw-controller").unwrap();
-        let runtime = Runtime::without_election(
-            common::program!(),
-            client,
-            "cgw-system".into(),
-            metrics,
-            "test".into(),
-        );
+        let runtime = Runtime::new(common::program!(), client, "cgw-system".into(), metrics, "test".into());
         Setup { env: Arc::new(Mutex::new(TestEnv::bound())), kernel: Arc::default(), runtime, requests }
     }
 
