@@ -2,6 +2,7 @@
 
 use apinetlet::api::{apinet, source};
 use apinetlet::names::Kind;
+use e2e::fault_proxy::{Fault, Matcher};
 use kube::ResourceExt as _;
 use serde_json::json;
 
@@ -9,6 +10,7 @@ use super::environment::{TestEnv, create, delete, labels, of_each_flavor, patch,
 
 of_each_flavor!(
     an_interface_is_claimed_and_its_state_reported,
+    an_interface_that_is_observed_after_the_provider_id_is_claimed,
     a_virtual_ip_becomes_the_public_address_and_takes_the_interface_out_of_nat,
     a_deleted_interface_releases_its_virtual_ip,
     a_deleted_virtual_ip_goes_after_the_interface_has_lost_its_address,
@@ -43,6 +45,23 @@ async fn an_interface_is_claimed_and_its_state_reported(env: TestEnv) {
     let released = apinets.get(&name).await.unwrap();
     assert_eq!(labels(&released), Default::default());
     assert_eq!(released.spec.prefixes, [""; 0]);
+}
+
+/// The two clusters have a watch each. The Go program does not claim such an interface until another event of the source object.
+async fn an_interface_that_is_observed_after_the_provider_id_is_claimed(env: TestEnv) {
+    let apinetlet = env.start(&[]).await;
+    env.network("net").await;
+    let uid = env.interface("nic", "10.0.0.4", json!({})).await.uid().unwrap();
+    let held = env.apinet_proxy.rule(Matcher::watches().resource("networkinterfaces"), Fault::hold_events());
+    let name = env.attach("nic", "node-1").await.name_any();
+    super::mapping::settled(&apinetlet).await;
+    let apinets = env.apinet::<apinet::NetworkInterface>();
+    assert_eq!(labels(&apinets.get(&name).await.unwrap()), Default::default());
+    env.apinet_proxy.remove(held);
+    let is_claimed = |one: &apinet::NetworkInterface| {
+        env.origin(Kind::NetworkInterface, one).is_some_and(|of| of.uid == uid)
+    };
+    wait(&apinets, &name, "a claim", is_claimed).await;
 }
 
 /// onmetal-api-net has no policies that select by them.

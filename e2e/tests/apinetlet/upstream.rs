@@ -93,12 +93,7 @@ impl TestEnv {
                 json!({ "networkRef": { "name": "net" }, "ipFamilies": ["IPv4"], "ips": [{ "value": ip }] });
             create_with(&sources, name, json!({ "labels": { "app": name } }), json!({ "spec": spec })).await;
             let interface = self.attach(name, "node-1").await;
-            let uid = sources.get(name).await.unwrap().uid();
-            let holder = |one: &apinet::NetworkInterface| {
-                labels(one).get("apinetlet.ironcore.dev/networkinterface-uid").cloned() == uid
-            };
-            let apinets = self.apinet::<apinet::NetworkInterface>();
-            wait(&apinets, &interface.name_any(), "a claim", holder).await;
+            self.claimed(name, &interface.name_any()).await;
         }
         patch(&sources, "nic-1", json!({ "spec": { "virtualIP": { "virtualIPRef": { "name": "vip" } } } }))
             .await;
@@ -130,6 +125,29 @@ impl TestEnv {
             }],
         });
         create(&self.source::<SourceNetworkPolicy>(), "policy", spec).await;
+    }
+
+    /// Waits until the apinet interface names the source interface.
+    async fn claimed(&self, source: &str, interface: &str) {
+        let (sources, apinets) =
+            (self.source::<source::NetworkInterface>(), self.apinet::<apinet::NetworkInterface>());
+        let uid = sources.get(source).await.unwrap().uid();
+        // The Go program looks for the apinet object at events of the source object only, and its cache may get the apinet object
+        // after the provider ID: it needs one more event then.
+        let touch = async |value: Value| {
+            patch(&sources, source, json!({ "metadata": { "annotations": { "touched": value } } })).await;
+        };
+        until("a claim", async || {
+            let labels = labels(&apinets.get(interface).await?);
+            if labels.get("apinetlet.ironcore.dev/networkinterface-uid").cloned() == uid {
+                return Ok(Some(()));
+            }
+            touch(jiff::Timestamp::now().to_string().into()).await;
+            Ok(None)
+        })
+        .await
+        .unwrap();
+        touch(Value::Null).await;
     }
 
     /// Waits until everything is mapped.
