@@ -1,6 +1,7 @@
 //! Reads from OpenStack what records and cluster name: by ID where there are few, by one whole list where there are many.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use common::api::deorbit::{Choice, Kind};
 use common::cloud::openstack::{self as api, Error, Service};
@@ -8,6 +9,7 @@ use common::cloud::openstack::{self as api, Error, Service};
 use super::snapshot::{self as seen, Cluster, Run};
 use crate::names;
 use crate::plan::found;
+use crate::record::Recorded;
 
 /// So many single requests cost about as much as a list of a whole project.
 const BY_ID: usize = 32;
@@ -118,18 +120,13 @@ fn has_unnamed(run: &Run, cluster: Option<&Cluster>) -> bool {
 }
 
 /// Names of what a driver may have created before its object got the ID.
-fn late(run: &Run, cluster: Option<&Cluster>, kind: Kind) -> HashSet<String> {
-    let recorded = run
-        .records
-        .iter()
-        .filter(|record| record.kind == kind && record.id.is_none() && record.kept.is_none());
+fn late(records: &[Arc<Recorded>], cluster: Option<&Cluster>, kind: Kind) -> HashSet<String> {
+    let recorded =
+        records.iter().filter(|record| record.kind == kind && record.id.is_none() && record.kept.is_none());
     let mut names: HashSet<String> = recorded.map(|record| names::made_for(kind, &record.uid)).collect();
     if let (Kind::Volume, Some(cluster)) = (kind, cluster) {
-        let unbound = cluster.claims.iter().filter(|claim| {
-            claim.volume.is_none()
-                && claim.class.as_ref().is_some_and(|class| cluster.classes.contains(class))
-        });
-        names.extend(unbound.map(|claim| names::made_for(kind, &claim.meta.uid)));
+        let waiting = cluster.claims.iter().filter(|claim| cluster.awaits_volume(claim));
+        names.extend(waiting.map(|claim| names::made_for(kind, &claim.meta.uid)));
     }
     names
 }
@@ -143,7 +140,7 @@ async fn block_storage(
     run: &Run,
     cluster: Option<&Cluster>,
 ) -> Result<BTreeMap<String, seen::BlockStorage>, Error> {
-    let (late, whole) = (late(run, cluster, kind), run.book.discovering);
+    let (late, whole) = (late(&run.records, cluster, kind), run.book.discovering);
     let of_volume = |one: api::Volume| volume(one, project);
     let of_snapshot = |one: api::Snapshot| snapshot(one, project);
     if ids.len() > BY_ID || !late.is_empty() || whole {
@@ -299,6 +296,19 @@ mod tests {
             ("403 Forbidden", "Refused"),
         ] {
             assert_eq!(unread(&login_error(status).await).reason(), reason, "{status}");
+        }
+    }
+
+    /// The StorageClass may be gone, or be that of another driver: external-provisioner goes by the annotation too.
+    #[test]
+    fn the_volume_of_a_claim_that_names_its_provisioner_is_read_whatever_its_class() {
+        for (in_scope, is_read) in [(Some(true), true), (Some(false), false), (None, false)] {
+            let meta = seen::Meta { uid: "u".into(), ..seen::Meta::default() };
+            let class = Some("gone".to_owned());
+            let claim = seen::Claim { meta, class, provisioner_in_scope: in_scope, volume: None };
+            let cluster = Cluster { claims: vec![claim], ..Cluster::default() };
+            let names = late(&[], Some(&cluster), Kind::Volume);
+            assert_eq!(names.contains("pvc-u"), is_read, "{in_scope:?}");
         }
     }
 

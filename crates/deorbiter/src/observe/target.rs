@@ -48,8 +48,10 @@ pub async fn read(
         },
         snapshots,
         contents,
-        claims: list(client, &format!("{core}/persistentvolumeclaims"), |one: kinds::Claim| Some(one.kept()))
-            .await?,
+        claims: list(client, &format!("{core}/persistentvolumeclaims"), |one: kinds::Claim| {
+            Some(one.kept(scope))
+        })
+        .await?,
         volumes: list(client, &format!("{core}/persistentvolumes"), |one: kinds::Volume| one.kept(scope))
             .await?,
         classes: list(client, &format!("{storage}/storageclasses"), |one: kinds::Class| one.kept(scope))

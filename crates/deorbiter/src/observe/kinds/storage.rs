@@ -20,7 +20,7 @@ pub type Claim = Object<ClaimSpec, IgnoredAny>;
 
 impl Claim {
     /// The fields of the PersistentVolumeClaim that the observed state keeps.
-    pub fn kept(self) -> kept::Claim {
+    pub fn kept(self, scope: Scope<'_>) -> kept::Claim {
         let spec = self.spec.unwrap_or_default();
         let volume = spec.volume_name.filter(|name| !name.is_empty());
         if volume.is_some() {
@@ -29,7 +29,7 @@ impl Claim {
         let provisioner = names::STORAGE_PROVISIONER.iter().find_map(|key| self.metadata.annotation(key));
         kept::Claim {
             volume,
-            provisioner: provisioner.map(str::to_owned),
+            provisioner_in_scope: provisioner.map(|name| scope.has_provisioner(name)),
             class: spec
                 .storage_class_name
                 .or_else(|| self.metadata.annotation(names::STORAGE_CLASS_ANNOTATION).map(str::to_owned)),

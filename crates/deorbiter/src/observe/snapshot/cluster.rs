@@ -46,6 +46,12 @@ impl Cluster {
         Cluster { nodes: Some(Vec::new()), ..Cluster::default() }
     }
 
+    /// Whether a claim waits for a volume in the scope of the run: its provisioner decides or, where it names none, its class.
+    pub fn awaits_volume(&self, claim: &Claim) -> bool {
+        let has_class = || claim.class.as_ref().is_some_and(|class| self.classes.contains(class));
+        claim.volume.is_none() && claim.provisioner_in_scope.unwrap_or_else(has_class)
+    }
+
     /// The Nodes that are known.
     pub fn known_nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().flatten()
@@ -89,8 +95,8 @@ pub struct Claim {
     pub volume: Option<String>,
     /// spec.storageClassName, where it is not bound: a bound one has the class of its volume.
     pub class: Option<String>,
-    /// The provisioner in its annotation, where it is not bound.
-    pub provisioner: Option<String>,
+    /// Whether the provisioner in its annotation is in the scope of the run, where it is not bound; None without the annotation.
+    pub provisioner_in_scope: Option<bool>,
 }
 
 /// A PersistentVolume of a driver in the scope of the run.

@@ -13,15 +13,12 @@ use crate::plan::action::{Object, ObjectKind};
 use crate::plan::inventory::Made;
 
 impl Finder<'_> {
-    /// Whether a claim has a volume in scope, or waits for one. Of a bound claim, its volume decides, whatever its class; of an unbound
-    /// one, its provisioner. One that names the volume of another claim holds nothing, and never will.
+    /// Whether a claim has a volume in scope, or waits for one. Of a bound claim, its volume decides, whatever its class. One that
+    /// names the volume of another claim holds nothing, and never will.
     pub(super) fn holds_volume(&self, claim: &Claim) -> bool {
         match &claim.volume {
             Some(name) => self.by_name.get(name.as_str()).is_some_and(|volume| volume.is_for(claim)),
-            None => claim.provisioner.as_deref().map_or_else(
-                || claim.class.as_ref().is_some_and(|class| self.cluster.classes.contains(class)),
-                |provisioner| self.scope.has_provisioner(provisioner),
-            ),
+            None => self.cluster.awaits_volume(claim),
         }
     }
 

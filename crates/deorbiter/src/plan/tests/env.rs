@@ -207,7 +207,7 @@ impl TestEnv {
             meta: meta("a", name),
             volume: Some(format!("pv-{name}")),
             class: Some("cinder".into()),
-            provisioner: None,
+            provisioner_in_scope: None,
         });
         self.cluster.claims.last_mut().unwrap()
     }

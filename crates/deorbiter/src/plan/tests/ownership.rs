@@ -52,7 +52,7 @@ fn a_claim_that_names_the_volume_of_another_claim_holds_nothing() {
         meta: meta("b", "thief"),
         volume: Some("pv-real".into()),
         class: Some("cinder".into()),
-        provisioner: None,
+        provisioner_in_scope: None,
     });
     env.untouchable = ["vol-real", "uid-real", "uid-thief"].map(str::to_owned).to_vec();
     then_the_cluster_is_unreachable(&mut env);

@@ -340,7 +340,7 @@ fn a_claim_that_another_driver_provisions_is_kept() {
     env.unbound_claim("data");
     env.until(Phase::Deleting);
     let claim = &mut env.cluster.claims[0];
-    (claim.class, claim.provisioner) = (None, Some("nfs.example.com".into()));
+    (claim.class, claim.provisioner_in_scope) = (None, Some(false));
     let began = env.now;
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Succeeded, "{}", reasons(&env));

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::{TestEnv, meta, spec, with};
 use crate::observe::snapshot::{Claim, Service, Volume};
 use crate::plan::Decision;
+use crate::settings::{Scope, Settings};
 
 /// The CSI driver.
 pub const DRIVER: &str = "disk.example.com";
@@ -57,11 +58,14 @@ impl TestEnv {
 
     /// A claim without a volume yet.
     pub fn pending(&mut self, name: &str, provisioner: &str) {
+        let settings = Settings::default();
+        let scope = Scope::new(&settings, self.run.spec.provider, &self.cluster.drivers);
+        let in_scope = scope.has_provisioner(provisioner);
         self.cluster.claims.push(Claim {
             meta: meta("a", name),
             volume: None,
             class: None,
-            provisioner: Some(provisioner.into()),
+            provisioner_in_scope: Some(in_scope),
         });
     }
 
