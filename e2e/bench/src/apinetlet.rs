@@ -159,7 +159,17 @@ async fn measure_with(objects: usize, subject: &Subject, stage: &Stage, bench: &
         .row(format!("{name}: writes of a restart in sync, {objects}"), goal(subject, "0"), count([writes]))
         .means("To both API servers");
     // The objects stay: the next program has namespaces of its own.
-    running.stop().await
+    running.stop().await?;
+    if is_many {
+        let mut applies = Vec::new();
+        for _ in 0..CHANGES {
+            applies.push(stage.apply_without_target().await?);
+        }
+        bench
+            .row(format!("API server alone: targets of a LoadBalancer, {objects}"), "", milliseconds(applies))
+            .means("The apinet routing is applied with one target fewer, and apinetlet does not run: from the request to the event");
+    }
+    Ok(())
 }
 
 /// Starts apinetlet among interfaces that are mapped already, and changes some of them.

@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use apinetlet::api::{apinet, source};
+use apinetlet::apply::Body;
 use apinetlet::names::Flavor;
 use e2e::ironcore::Ironcore;
+use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{
     ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams, WatchEvent,
     WatchParams,
 };
+use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -160,23 +163,53 @@ impl Stage {
         // Their types: to make JSON values of thousands of targets would take much of the measured time.
         let sources: Api<source::LoadBalancerRouting> =
             Api::namespaced_with(self.client.clone(), &self.source, &Flavor::Ironcore);
-        let apinets: Api<apinet::LoadBalancerRouting> =
-            Api::namespaced_with(self.client.clone(), &self.apinet, &Flavor::Ironcore);
-        let list = apinets.list(&ListParams::default()).await?;
-        let version = list.metadata.resource_version.context("a version")?;
-        let mut events = apinets.watch(&WatchParams::default(), &version).await?.boxed();
+        let list = self.routings().list(&ListParams::default()).await?;
+        let mut events = self.routing_events(list.metadata.resource_version).await?;
         let patch = Patch::Merge(json!({ "destinations": targets }));
         sources.patch("web", &PatchParams::default(), &patch).await?;
         let begun = Instant::now();
-        while let Some(event) = events.try_next().await? {
-            if let WatchEvent::Modified(object) = event
-                && object.destinations.len() == targets.len()
-            {
-                return Ok(begun.elapsed());
-            }
-        }
-        anyhow::bail!("the watch ended")
+        until_targets(&mut events, targets.len()).await?;
+        Ok(begun.elapsed())
     }
+
+    /// Applies the apinet routing without its last target, as apinetlet would; how long until the event. apinetlet does not run meanwhile.
+    pub(super) async fn apply_without_target(&self) -> Result<Duration> {
+        let list = self.routings().list(&ListParams::default()).await?;
+        let mut events = self.routing_events(list.metadata.resource_version).await?;
+        let mut routing = list.items.into_iter().next().context("a routing")?;
+        routing.metadata = ObjectMeta { name: routing.metadata.name, ..ObjectMeta::default() };
+        routing.destinations.pop().context("a target")?;
+        let name = routing.name_any();
+        let parameters = PatchParams::apply(Flavor::Ironcore.names().field_manager.name()).force();
+        let begun = Instant::now();
+        let body = Body::new(&routing, Flavor::Ironcore);
+        self.routings().patch(&name, &parameters, &Patch::Apply(body)).await?;
+        until_targets(&mut events, routing.destinations.len()).await?;
+        Ok(begun.elapsed())
+    }
+
+    fn routings(&self) -> Api<apinet::LoadBalancerRouting> {
+        Api::namespaced_with(self.client.clone(), &self.apinet, &Flavor::Ironcore)
+    }
+
+    async fn routing_events(&self, version: Option<String>) -> Result<RoutingEvents> {
+        let version = version.context("a version")?;
+        Ok(self.routings().watch(&WatchParams::default(), &version).await?.boxed())
+    }
+}
+
+type RoutingEvents = BoxStream<'static, kube::Result<WatchEvent<apinet::LoadBalancerRouting>>>;
+
+/// Waits for the event of an apinet routing with so many targets.
+async fn until_targets(events: &mut RoutingEvents, count: usize) -> Result<()> {
+    while let Some(event) = events.try_next().await? {
+        if let WatchEvent::Modified(object) = event
+            && object.destinations.len() == count
+        {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("the watch ended")
 }
 
 fn address(number: usize) -> String {
