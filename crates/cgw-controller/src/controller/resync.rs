@@ -34,6 +34,9 @@ const WRITES: u32 = 20;
 /// Registrations of several keepers become one poll.
 const POLL_DELAY: Duration = Duration::from_millis(500);
 
+/// The writes of one flip become few reconciliations, each of which plans for all Services of the VIP.
+const SERVICE_DELAY: Duration = Duration::from_millis(100);
+
 /// Between two polls while two keepers of a VIP are MASTER. If the one with egress fails then, the other one changes no state, and sends no
 /// notification.
 const SPLIT_INTERVAL: Duration = Duration::from_secs(5);
@@ -276,7 +279,7 @@ pub fn enqueue(bindings: &Bindings, change: &Change<Service>, queue: &Queue<Key>
         let name = ServiceName::new(key.namespace(), key.name());
         let records = bindings.stores.records();
         let bound = records.binds.iter().filter(|(_, bind)| plan::named(&bind.owner).as_ref() == Some(&name));
-        vips.chain(bound.map(|(vip, _)| *vip)).for_each(|vip| queue.add(Key::Vip(vip)));
+        vips.chain(bound.map(|(vip, _)| *vip)).for_each(|vip| queue.add_after(Key::Vip(vip), SERVICE_DELAY));
     }
 }
 

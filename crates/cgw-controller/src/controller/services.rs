@@ -198,6 +198,8 @@ impl Services {
         let results = join_all(stale.map(async |service| {
             // It is never closed.
             let _permit = self.patches.acquire().await;
+            // Another refresh of the VIP may have written it meanwhile.
+            let service = self.cache.get(&service.key()).unwrap_or(service);
             self.refresh_one(snapshot, cause, service, budget).await
         }))
         .await;

@@ -1,6 +1,6 @@
 //! The decision table of `POST /vip`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{Port, Progress, ServiceName, Snapshot, Tenant, Verdict, Write, carry, named, release};
 use crate::api::stores::{Bind, Owner};
@@ -75,8 +75,9 @@ fn undone(
     if stands && (carries.is_some() || may_write) {
         return None;
     }
-    if let Some((other, port)) = tenant.filter(|_| stands).and_then(|tenant| conflict(snapshot, tenant)) {
-        return Some(same_port(vip, &other, &port));
+    let ports = Ports::of(snapshot);
+    if let Some((other, port)) = tenant.filter(|_| stands).and_then(|tenant| ports.conflict(tenant)) {
+        return Some(same_port(vip, other, port));
     }
     let joined = carries.filter(|_| may_have_joined);
     let undo = joined.map(|tenant| release(vip, tenant)).unwrap_or_default();
@@ -173,10 +174,10 @@ fn join(record: &Bind, progress: &Progress, snapshot: &Snapshot, tenant: &Tenant
         }
     }
     let has_joined = progress.joined || progress.may_have_joined;
-    if let Some((other, port)) = conflict(snapshot, tenant) {
+    if let Some((other, port)) = Ports::of(snapshot).conflict(tenant) {
         // A Service that carried the VIP before keeps it: another request bound it, and its ports may have changed since.
         let undo = if has_joined && tenant.vip == Some(vip) { release(vip, tenant) } else { Vec::new() };
-        return same_port(vip, &other, &port).after(undo);
+        return same_port(vip, other, port).after(undo);
     }
     let code = if progress.recorded.is_some() { 201 } else { 200 };
     // Once: an unbind of the Service removes it again before it removes the annotations.
@@ -212,10 +213,24 @@ fn carried(code: u16, record: &Bind, snapshot: &Snapshot, tenant: &Tenant) -> Ve
     }
 }
 
-/// Another Service of the VIP with one of the ports.
-pub(super) fn conflict(snapshot: &Snapshot, tenant: &Tenant) -> Option<(ServiceName, Port)> {
-    snapshot.carriers().filter(|other| other.name != tenant.name).find_map(|other| {
-        let port = other.ports.intersection(&tenant.ports).next()?;
-        Some((other.name.clone(), port.clone()))
-    })
+/// The Services of a VIP by their ports, in the order of their names.
+pub(super) struct Ports<'a>(HashMap<&'a Port, Vec<&'a ServiceName>>);
+
+impl<'a> Ports<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot) -> Ports<'a> {
+        let mut ports = HashMap::<_, Vec<_>>::new();
+        for tenant in snapshot.carriers() {
+            tenant.ports.iter().for_each(|port| ports.entry(port).or_default().push(&tenant.name));
+        }
+        Ports(ports)
+    }
+
+    /// The first other Service with one of the ports, and that port.
+    pub(super) fn conflict(&self, tenant: &'a Tenant) -> Option<(&'a ServiceName, &'a Port)> {
+        let of_port = |port: &'a Port| {
+            let other = self.0.get(port)?.iter().find(|name| **name != &tenant.name)?;
+            Some((*other, port))
+        };
+        tenant.ports.iter().filter_map(of_port).min()
+    }
 }

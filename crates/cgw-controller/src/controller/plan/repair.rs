@@ -3,9 +3,8 @@
 
 use common::plan::Problem;
 
-use super::{
-    Cause, Snapshot, Tenant, Write, action, bind, carry, named, refresh, release, retract, unbind, updates,
-};
+use super::bind::Ports;
+use super::{Cause, Snapshot, Tenant, Write, action, carry, named, release, retract, unbind, updates};
 use crate::api::stores::{Bind, Owner};
 
 /// The repairs of one VIP.
@@ -52,12 +51,15 @@ pub fn repair(snapshot: &Snapshot) -> Repair {
         }),
     }
     if !record.unbinding {
-        repair.refresh = snapshot.carriers().filter_map(|tenant| refresh(snapshot, tenant)).collect();
         // An unbind removes the ingress first.
-        let is_ingress = |write: &Write| matches!(write, Write::Publish { .. });
-        let updates = snapshot.carriers().flat_map(|tenant| updates(snapshot, tenant));
-        repair.delayed.extend(updates.filter(is_ingress));
-        repair.problems.extend(snapshot.carriers().flat_map(|tenant| problems(snapshot, tenant)));
+        let (refresh, ingress) = snapshot
+            .carriers()
+            .flat_map(|tenant| updates(snapshot, tenant))
+            .partition::<Vec<_>, _>(|write| matches!(write, Write::Carry { .. }));
+        repair.refresh = refresh;
+        repair.delayed.extend(ingress);
+        let ports = Ports::of(snapshot);
+        repair.problems.extend(snapshot.carriers().flat_map(|tenant| problems(snapshot, &ports, tenant)));
     }
     repair
 }
@@ -99,12 +101,12 @@ fn exclusive(record: &Bind, snapshot: &Snapshot, repair: &mut Repair) {
 /// older Service, both keep the VIP as their source address, and a repetition of the bind is refused.
 ///
 /// A tenant can cause a conflict at any time, so it must not hide that the VIP has no gateway.
-fn problems(snapshot: &Snapshot, tenant: &Tenant) -> Vec<Problem<Cause>> {
+fn problems<'a>(snapshot: &'a Snapshot, ports: &Ports<'a>, tenant: &'a Tenant) -> Vec<Problem<Cause>> {
     let vip = snapshot.vip;
     let owner =
         Owner::Service { namespace: tenant.name.namespace.clone(), service: tenant.name.name.clone() };
-    let conflict =
-        bind::conflict(snapshot, tenant).map(|(other, port)| Cause::PortConflict(vip, other, port));
+    let conflict = ports.conflict(tenant);
+    let conflict = conflict.map(|(other, port)| Cause::PortConflict(vip, other.clone(), port.clone()));
     let has_gateway = tenant.carried.is_some_and(|carried| carried.gateway.is_some());
     let has_no_master = snapshot.has_no_master || snapshot.master.is_none() && !has_gateway;
     let no_master = has_no_master.then_some(Cause::NoMaster(vip));
