@@ -77,7 +77,7 @@ impl Store {
     /// The binding of the VIP, if it admits the Service.
     #[must_use]
     pub fn admitting(&self, vip: Vip, service: &ObjectKey) -> Option<&Bind> {
-        self.binds.get(&vip).filter(|bind| bind.owner.admits(service.namespace(), service.name()))
+        self.binds.get(&vip).filter(|bind| bind.owner.admits(service))
     }
 
     /// Whether the VIP has a record that cannot be read: it is bound, and its owner is unknown.

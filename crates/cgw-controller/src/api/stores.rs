@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use common::cache::ObjectKey;
 use serde::{Deserialize, Serialize};
 
 use super::address::{ParseError, TunId, Vip, VipRange, ip_of_key, key_of_ip};
@@ -110,10 +111,10 @@ impl Owner {
 
     /// Whether the Service may carry the VIP.
     #[must_use]
-    pub fn admits(&self, in_namespace: &str, name: &str) -> bool {
+    pub fn admits(&self, key: &ObjectKey) -> bool {
         match self {
-            Owner::Namespace { namespace } => namespace == in_namespace,
-            Owner::Service { namespace, service } => namespace == in_namespace && service == name,
+            Owner::Namespace { namespace } => namespace == key.namespace(),
+            Owner::Service { namespace, service } => namespace == key.namespace() && service == key.name(),
         }
     }
 }
@@ -299,7 +300,8 @@ mod tests {
         ]));
         assert_eq!((good.len(), bad.len()), (1, 2), "{bad:?}");
         let owner = &good[&vip("192.168.50.202")].owner;
-        assert!(owner.admits("b", "s") && !owner.admits("b", "t") && !owner.admits("a", "s"));
+        let admits = |namespace, name| owner.admits(&ObjectKey::new(namespace, name));
+        assert!(admits("b", "s") && !admits("b", "t") && !admits("a", "s"));
         assert_eq!(serde_json::to_string(&good[&vip("192.168.50.202")]).unwrap(), bind);
         let unbinding = Bind { unbinding: true, ..good[&vip("192.168.50.202")].clone() };
         let text = serde_json::to_string(&unbinding).unwrap();

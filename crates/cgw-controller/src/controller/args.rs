@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use common::args::duration;
+use common::cache::ObjectKey;
 use common::config::ConfigError;
 
-use super::plan::{IpMode, ServiceName};
+use super::plan::IpMode;
 use crate::args::ProcessArgs;
 use crate::names;
 
@@ -134,17 +135,17 @@ impl Args {
 
     /// The keepers' ServiceAccount, where this program is in `namespace`.
     #[must_use]
-    pub fn keeper_account(&self, namespace: &str) -> ServiceName {
+    pub fn keeper_account(&self, namespace: &str) -> ObjectKey {
         let name = &self.api.keeper_service_account;
         let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
-        ServiceName::new(namespace, name)
+        ObjectKey::new(namespace, name)
     }
 
     /// Its user name.
     #[must_use]
     pub fn keepers(&self, namespace: &str) -> String {
-        let ServiceName { namespace, name } = self.keeper_account(namespace);
-        format!("system:serviceaccount:{namespace}:{name}")
+        let account = self.keeper_account(namespace);
+        format!("system:serviceaccount:{}:{}", account.namespace(), account.name())
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::cache::ObjectKey;
 use common::events::Events;
 use common::executor::Executor;
 use common::plan::Step;
@@ -14,9 +15,7 @@ use tokio::sync::Mutex;
 
 use super::error::Error;
 use super::masters::{Known, Poller, Statuses};
-use super::plan::{
-    self, Cause, Master, Progress, Reply, Request, ServiceName, Snapshot, Tenant, Write, master,
-};
+use super::plan::{self, Cause, Master, Progress, Reply, Request, Snapshot, Tenant, Write, master};
 use super::service::Service;
 use super::services::{Services, Updated};
 use super::stores::{Records, Stores};
@@ -58,7 +57,7 @@ pub struct Observed {
     /// The records that it was made from.
     pub records: Arc<Records>,
     /// The Services that it was made from.
-    pub services: BTreeMap<ServiceName, Arc<Service>>,
+    pub services: BTreeMap<ObjectKey, Arc<Service>>,
 }
 
 impl Bindings {
@@ -189,20 +188,20 @@ impl Bindings {
     pub async fn observe_repair(&self, vip: Vip) -> Result<Observed, Error> {
         let records = Arc::new(self.stores.read_records(vip).await?);
         let owner = records.binds.get(&vip).map(|bind| bind.owner.clone());
-        let mut services: BTreeMap<String, Arc<Service>> = BTreeMap::new();
+        let mut services: BTreeMap<ObjectKey, Arc<Service>> = BTreeMap::new();
         let cached = self.services.carriers(vip).into_iter().chain(self.services.showing(vip));
-        services.extend(cached.map(|service| (service.key().to_string(), service)));
+        services.extend(cached.map(|service| (service.key(), service)));
         match &owner {
             Some(Owner::Namespace { namespace }) => {
                 let listed = self.services.list(namespace).await?;
                 services.retain(|_, service| service.metadata.namespace.as_deref() != Some(namespace));
-                services.extend(listed.into_iter().map(|one| (one.key().to_string(), Arc::new(one))));
+                services.extend(listed.into_iter().map(|one| (one.key(), Arc::new(one))));
             }
             Some(Owner::Service { namespace, service }) => {
-                let name = ServiceName::new(namespace, service);
-                services.remove(&name.to_string());
+                let name = ObjectKey::new(namespace, service);
+                services.remove(&name);
                 let read = self.services.read(&name).await?;
-                services.extend(read.map(|one| (one.key().to_string(), Arc::new(one))));
+                services.extend(read.map(|one| (one.key(), Arc::new(one))));
             }
             None => {}
         }
@@ -219,7 +218,7 @@ impl Bindings {
     pub fn observe_cached(&self, vip: Vip) -> Observed {
         let records = self.stores.records();
         let owner = records.binds.get(&vip).map(|bind| bind.owner.clone());
-        let named = owner.as_ref().and_then(plan::named).and_then(|name| self.services.cached(&name));
+        let named = owner.as_ref().and_then(plan::named).and_then(|name| self.services.cache.get(&name));
         let showing = self.services.showing(vip);
         let services = self.services.carriers(vip).into_iter().chain(showing).chain(named);
         self.observed(vip, records, services, owner.as_ref())
@@ -253,7 +252,7 @@ impl Bindings {
         &self,
         services: impl IntoIterator<Item = Arc<Service>>,
         matters: impl Fn(&Tenant) -> bool,
-    ) -> (BTreeMap<ServiceName, Arc<Service>>, BTreeMap<ServiceName, Tenant>) {
+    ) -> (BTreeMap<ObjectKey, Arc<Service>>, BTreeMap<ObjectKey, Tenant>) {
         let tenants = services.into_iter().filter_map(|service| {
             let tenant = self.services.tenant(&service)?;
             matters(&tenant).then(|| ((tenant.name.clone(), service), (tenant.name.clone(), tenant)))

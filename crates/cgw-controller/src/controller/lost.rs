@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use common::cache::ObjectKey;
 use common::executor::Executor;
 use common::plan::Step;
 use k8s_openapi::api::core::v1 as core;
@@ -15,7 +16,6 @@ use tokio::time::Instant;
 use super::bindings::Bindings;
 use super::error::Error;
 use super::masters::Statuses;
-use super::plan::ServiceName;
 use super::plan::lost::{Facts, Node, Unregister, lost};
 use crate::api::stores::Host;
 
@@ -27,14 +27,14 @@ type Start = (SocketAddr, String);
 pub struct Collector {
     timeout: Duration,
     /// Namespace and name of the keepers' ServiceAccount.
-    account: ServiceName,
+    account: ObjectKey,
     silent: Mutex<HashMap<Start, Instant>>,
 }
 
 impl Collector {
     /// Removes what has been silent for `timeout`; `account` is the keepers' ServiceAccount.
     #[must_use]
-    pub fn new(timeout: Duration, account: ServiceName) -> Collector {
+    pub fn new(timeout: Duration, account: ObjectKey) -> Collector {
         Collector { timeout, account, silent: Mutex::default() }
     }
 
@@ -97,7 +97,7 @@ impl Collector {
 
     /// A list without a limit is complete.
     async fn pods(&self, bindings: &Bindings, host: &Host) -> Result<usize, Error> {
-        let ServiceName { namespace, name } = &self.account;
+        let (namespace, name) = (self.account.namespace(), self.account.name());
         let api = Api::<core::Pod>::namespaced(bindings.runtime.client.clone(), namespace);
         let selector = format!(
             "spec.nodeName={},spec.serviceAccountName={name},status.phase!=Succeeded,status.phase!=Failed",
@@ -116,7 +116,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_keeper_is_overdue_after_the_timeout_without_any_response() {
-        let collector = Collector::new(Duration::from_secs(60), ServiceName::new("cgw", "keeper"));
+        let collector = Collector::new(Duration::from_secs(60), ObjectKey::new("cgw", "keeper"));
         let host = |boot: &str| {
             let (ip, vips) = ("10.0.0.21".parse().unwrap(), Vec::new());
             let (node, boot) = ("g1".to_owned(), boot.to_owned());

@@ -30,35 +30,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use common::cache::ObjectKey;
+
 pub use self::action::{Cause, Write};
 pub use self::ingress::{IpMode, Listed, Publication};
 pub use self::master::Master;
 use crate::api::service::Carried;
 use crate::api::stores::{Bind, Owner};
 use crate::api::{Epoch, ParseError, TunId, Vip};
-
-/// Namespace and name of a Service.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServiceName {
-    /// metadata.namespace
-    pub namespace: String,
-    /// metadata.name
-    pub name: String,
-}
-
-impl ServiceName {
-    /// Both parts.
-    #[must_use]
-    pub fn new(namespace: &str, name: &str) -> ServiceName {
-        ServiceName { namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-}
-
-impl fmt::Display for ServiceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// Protocol and port of a Service, such as `TCP/80`. Two Services of one VIP must not have the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,8 +57,8 @@ impl fmt::Display for Port {
 /// A tenant's Service as it was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its name.
-    pub name: ServiceName,
+    /// Its namespace and name.
+    pub name: ObjectKey,
     /// metadata.uid
     pub uid: String,
     /// metadata.resourceVersion, the precondition of each write.
@@ -123,7 +102,7 @@ pub struct Snapshot {
     pub has_namespace: bool,
     /// The Services of the request or of the record, and those that carry the VIP; for repairs also those whose status shows it. One that
     /// is being deleted is absent.
-    pub services: BTreeMap<ServiceName, Tenant>,
+    pub services: BTreeMap<ObjectKey, Tenant>,
     /// The gateway that is MASTER. None: not known.
     pub master: Option<Master>,
     /// The keepers were polled twice, and none was MASTER. The annotations still name the last gateway.
@@ -139,9 +118,7 @@ impl Snapshot {
 
     /// The Services that carry the VIP and that a binding admits.
     pub fn carriers(&self) -> impl Iterator<Item = &Tenant> {
-        let admits = |tenant: &&Tenant| {
-            self.record().is_some_and(|bind| bind.owner.admits(&tenant.name.namespace, &tenant.name.name))
-        };
+        let admits = |tenant: &&Tenant| self.record().is_some_and(|bind| bind.owner.admits(&tenant.name));
         self.services.values().filter(|tenant| tenant.vip == Some(self.vip)).filter(admits)
     }
 
@@ -149,7 +126,7 @@ impl Snapshot {
     fn other_vip(&self, tenant: &Tenant) -> Option<Vip> {
         let vip = tenant.vip.filter(|vip| *vip != self.vip)?;
         let bind = self.binds.get(&vip)?;
-        bind.owner.admits(&tenant.name.namespace, &tenant.name.name).then_some(vip)
+        bind.owner.admits(&tenant.name).then_some(vip)
     }
 }
 
@@ -250,10 +227,10 @@ pub fn plan(request: &Request, progress: &Progress, snapshot: &Snapshot) -> Verd
 
 /// The Service of an owner, if it names one.
 #[must_use]
-pub fn named(owner: &Owner) -> Option<ServiceName> {
+pub fn named(owner: &Owner) -> Option<ObjectKey> {
     match owner {
         Owner::Namespace { .. } => None,
-        Owner::Service { namespace, service } => Some(ServiceName::new(namespace, service)),
+        Owner::Service { namespace, service } => Some(ObjectKey::new(namespace, service)),
     }
 }
 
@@ -307,7 +284,7 @@ pub fn refresh(snapshot: &Snapshot, tenant: &Tenant) -> Option<Write> {
 
 /// The writes of a Service that carries the VIP.
 fn updates(snapshot: &Snapshot, tenant: &Tenant) -> Vec<Write> {
-    let admits = |bind: &&Bind| bind.owner.admits(&tenant.name.namespace, &tenant.name.name);
+    let admits = |bind: &&Bind| bind.owner.admits(&tenant.name);
     match snapshot.record().filter(admits) {
         Some(bind) if tenant.vip == Some(snapshot.vip) => carry(bind, snapshot, tenant),
         _ => Vec::new(),

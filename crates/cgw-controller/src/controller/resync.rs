@@ -20,7 +20,7 @@ use super::error::Error;
 use super::lost::Collector;
 use super::masters;
 use super::metrics::Metrics;
-use super::plan::{self, Cause, ServiceName, repair};
+use super::plan::{self, Cause, repair};
 use super::service::Service;
 use super::services::EventBudget;
 use crate::api::Vip;
@@ -276,9 +276,8 @@ pub fn enqueue(bindings: &Bindings, change: &Change<Service>, queue: &Queue<Key>
             let carried = Carried::vip_of(service.annotations()).ok().flatten();
             carried.into_iter().chain(service.shown())
         });
-        let name = ServiceName::new(key.namespace(), key.name());
         let records = bindings.stores.records();
-        let bound = records.binds.iter().filter(|(_, bind)| plan::named(&bind.owner).as_ref() == Some(&name));
+        let bound = records.binds.iter().filter(|(_, bind)| plan::named(&bind.owner).as_ref() == Some(&key));
         vips.chain(bound.map(|(vip, _)| *vip)).for_each(|vip| queue.add_after(Key::Vip(vip), SERVICE_DELAY));
     }
 }

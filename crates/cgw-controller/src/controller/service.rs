@@ -10,7 +10,7 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::plan::{IpMode, Listed, Port, Publication, ServiceName, Tenant};
+use super::plan::{IpMode, Listed, Port, Publication, Tenant};
 use crate::api::Vip;
 use crate::api::service::Carried;
 use crate::names::{EPOCH, LOAD_BALANCER_CLASS, TUN_ID, VIP};
@@ -148,7 +148,7 @@ impl Service {
         let tun_id = annotations.get(TUN_ID).filter(|_| !annotations.contains_key(VIP));
         let publication = self.publication(settings);
         Some(Tenant {
-            name: ServiceName { namespace: text(&self.metadata.namespace), name: text(&self.metadata.name) },
+            name: self.key(),
             uid: text(&self.metadata.uid),
             version: text(&self.metadata.resource_version),
             vip: Carried::vip_of(annotations).ok().flatten(),

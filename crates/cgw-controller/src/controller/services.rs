@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::error::Error;
 use super::metrics::Metrics;
-use super::plan::{self, Cause, Publication, ServiceName, Snapshot, Tenant, Write};
+use super::plan::{self, Cause, Publication, Snapshot, Tenant, Write};
 use super::service::{IngressSettings, Service};
 use super::stores::MANAGER;
 use crate::api::Vip;
@@ -117,18 +117,12 @@ impl Services {
         self.cache.indexed(BY_INGRESS, &vip.to_string())
     }
 
-    /// One Service, from the cache.
-    #[must_use]
-    pub fn cached(&self, name: &ServiceName) -> Option<Arc<Service>> {
-        self.cache.get(&ObjectKey::new(&name.namespace, &name.name))
-    }
-
     /// One Service, from the API server.
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn read(&self, name: &ServiceName) -> Result<Option<Service>, Error> {
-        let read = self.api(&name.namespace).get_opt(&name.name).await;
+    pub async fn read(&self, name: &ObjectKey) -> Result<Option<Service>, Error> {
+        let read = self.api(name.namespace()).get_opt(name.name()).await;
         read.map_err(|cause| Error::Kubernetes { what: format!("read Service {name}"), cause })
     }
 
@@ -167,14 +161,14 @@ impl Services {
 
     async fn patch(&self, write: &Write, observed: &Service) -> Result<(), Error> {
         let Some(name) = write.service() else { return Ok(()) };
-        let api = self.api(&name.namespace);
+        let api = self.api(name.namespace());
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let writing = self.cache.writing();
         let (patch, is_status) = body(write, observed, self.ingress);
         let patch = Patch::Merge(&patch);
         let written = match is_status {
-            true => api.patch_status(&name.name, &params, &patch).await,
-            false => api.patch(&name.name, &params, &patch).await,
+            true => api.patch_status(name.name(), &params, &patch).await,
+            false => api.patch(name.name(), &params, &patch).await,
         };
         match written {
             Ok(service) => {
@@ -227,8 +221,7 @@ impl Services {
         service: Arc<Service>,
         budget: &EventBudget,
     ) -> (String, Result<bool, Error>) {
-        let key = service.key();
-        let name = ServiceName::new(key.namespace(), key.name());
+        let name = service.key();
         let events = match budget.take() {
             true => self.runtime.events.clone(),
             false => self.runtime.events.warnings_only(),
@@ -314,7 +307,7 @@ mod tests {
 
     fn write(is_added: bool) -> Write {
         let vip = "192.168.50.201".parse().unwrap();
-        let (service, uid) = (ServiceName::new("x", "a"), String::new());
+        let (service, uid) = (ObjectKey::new("x", "a"), String::new());
         match is_added {
             true => Write::Publish { vip, service, uid, publication: Publication::ExternalIps },
             false => Write::Retract { vip, service, uid },

@@ -46,10 +46,7 @@ fn view_of(vip: Vip, record: Option<&Bind>, carriers: &[Arc<Service>]) -> VipVie
         Some(Owner::Namespace { namespace }) => (Some("namespace"), Some(namespace), None),
         Some(Owner::Service { namespace, service }) => (Some("service"), Some(namespace), Some(service)),
     };
-    let admits = |service: &&Arc<Service>| {
-        let key = service.key();
-        record.is_none_or(|record| record.owner.admits(key.namespace(), key.name()))
-    };
+    let admits = |service: &&Arc<Service>| record.is_none_or(|record| record.owner.admits(&service.key()));
     let carriers = || carriers.iter().filter(admits);
     let carried = carriers().filter_map(|service| Carried::read(service.annotations()).ok().flatten());
     // The newest one: the others are being patched.

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use common::cache::ObjectKey;
 use common::plan::{self, Regarding};
 use serde::{Serialize, Serializer};
 
-use super::{Port, Publication, ServiceName};
+use super::{Port, Publication};
 use crate::api::Vip;
 use crate::api::service::Carried;
 use crate::api::stores::{Bind, Owner};
@@ -30,7 +31,7 @@ pub enum Write {
     /// Write the annotations of a bound Service, if it has not changed.
     Carry {
         /// The Service.
-        service: ServiceName,
+        service: ObjectKey,
         /// Its UID.
         uid: String,
         /// The annotations.
@@ -43,7 +44,7 @@ pub enum Write {
         /// The VIP.
         vip: Vip,
         /// The Service.
-        service: ServiceName,
+        service: ObjectKey,
         /// Its UID.
         uid: String,
     },
@@ -52,7 +53,7 @@ pub enum Write {
         /// The VIP.
         vip: Vip,
         /// The Service.
-        service: ServiceName,
+        service: ObjectKey,
         /// Its UID.
         uid: String,
         /// The field.
@@ -63,7 +64,7 @@ pub enum Write {
         /// The VIP.
         vip: Vip,
         /// The Service.
-        service: ServiceName,
+        service: ObjectKey,
         /// Its UID.
         uid: String,
     },
@@ -85,7 +86,7 @@ impl Write {
 
     /// The Service that is written. None: the store.
     #[must_use]
-    pub fn service(&self) -> Option<&ServiceName> {
+    pub fn service(&self) -> Option<&ObjectKey> {
         match self {
             Write::Record { .. } | Write::Erase { .. } => None,
             Write::Carry { service, .. }
@@ -127,12 +128,14 @@ impl Serialize for Write {
     }
 }
 
-fn service(name: &ServiceName, uid: Option<&str>) -> Regarding {
+/// A Service: Events of its writes and problems appear there.
+#[must_use]
+pub(super) fn service(name: &ObjectKey, uid: Option<&str>) -> Regarding {
     Regarding {
         api_version: "v1",
         kind: "Service",
-        namespace: Some(name.namespace.clone()),
-        name: name.name.clone(),
+        namespace: Some(name.namespace().to_owned()),
+        name: name.name().to_owned(),
         uid: uid.map(str::to_owned),
     }
 }
@@ -148,7 +151,7 @@ pub(super) fn regarding(owner: &Owner) -> Regarding {
             name: namespace.clone(),
             uid: None,
         },
-        Owner::Service { namespace, service: name } => service(&ServiceName::new(namespace, name), None),
+        Owner::Service { namespace, service: name } => service(&ObjectKey::new(namespace, name), None),
     }
 }
 
@@ -197,13 +200,13 @@ pub enum Cause {
     /// A request was not finished, or another client changed the annotations.
     Repaired,
     /// The Service of a binding does not exist.
-    ServiceMissing(Vip, ServiceName),
+    ServiceMissing(Vip, ObjectKey),
     /// The namespace of a binding does not exist, or is being deleted.
     NamespaceMissing(Vip, String),
     /// The Service of a binding carries another VIP.
     OtherVip(Vip, Vip),
     /// Two Services of one VIP have the same port.
-    PortConflict(Vip, ServiceName, Port),
+    PortConflict(Vip, ObjectKey, Port),
     /// No gateway is MASTER.
     NoMaster(Vip),
 }
@@ -217,8 +220,7 @@ impl fmt::Display for Cause {
             Cause::Repaired => f.write_str("the annotations and the record of the binding differed"),
             Cause::ServiceMissing(vip, service) => write!(
                 f,
-                "VIP {vip} is bound to Service {service}, which does not exist; create the Service, or DELETE /vip/{vip}/{}/{}",
-                service.namespace, service.name
+                "VIP {vip} is bound to Service {service}, which does not exist; create the Service, or DELETE /vip/{vip}/{service}"
             ),
             Cause::NamespaceMissing(vip, namespace) => write!(
                 f,

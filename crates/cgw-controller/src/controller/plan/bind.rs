@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Port, Progress, ServiceName, Snapshot, Tenant, Verdict, Write, carry, named, release};
+use common::cache::ObjectKey;
+
+use super::{Port, Progress, Snapshot, Tenant, Verdict, Write, carry, named, release};
 use crate::api::stores::{Bind, Owner};
 use crate::api::{ParseError, TunId, Vip};
 use crate::names::TUN_ID;
@@ -62,7 +64,7 @@ fn undone(
     let vip = snapshot.vip;
     let stands = snapshot.record().is_some_and(|record| {
         let admits = match named(owner) {
-            Some(service) => record.owner.admits(&service.namespace, &service.name),
+            Some(service) => record.owner.admits(&service),
             None => record.owner == *owner,
         };
         admits && !record.unbinding && progress.recorded.is_none_or(|number| number == record.tun_id)
@@ -152,7 +154,7 @@ fn has_other(snapshot: &Snapshot, tenant: &Tenant) -> Option<Verdict> {
     Some(Verdict::new(409, format!("Service {} carries VIP {other}; unbind it first", tenant.name)))
 }
 
-fn same_port(vip: Vip, other: &ServiceName, port: &Port) -> Verdict {
+fn same_port(vip: Vip, other: &ObjectKey, port: &Port) -> Verdict {
     Verdict::new(409, format!("Service {other} has port {port} on VIP {vip} already"))
 }
 
@@ -214,7 +216,7 @@ fn carried(code: u16, record: &Bind, snapshot: &Snapshot, tenant: &Tenant) -> Ve
 }
 
 /// The Services of a VIP by their ports, in the order of their names.
-pub(super) struct Ports<'a>(HashMap<&'a Port, Vec<&'a ServiceName>>);
+pub(super) struct Ports<'a>(HashMap<&'a Port, Vec<&'a ObjectKey>>);
 
 impl<'a> Ports<'a> {
     pub(super) fn of(snapshot: &'a Snapshot) -> Ports<'a> {
@@ -226,7 +228,7 @@ impl<'a> Ports<'a> {
     }
 
     /// The first other Service with one of the ports, and that port.
-    pub(super) fn conflict(&self, tenant: &'a Tenant) -> Option<(&'a ServiceName, &'a Port)> {
+    pub(super) fn conflict(&self, tenant: &'a Tenant) -> Option<(&'a ObjectKey, &'a Port)> {
         let of_port = |port: &'a Port| {
             let other = self.0.get(port)?.iter().find(|name| **name != &tenant.name)?;
             Some((*other, port))

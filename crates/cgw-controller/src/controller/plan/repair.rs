@@ -26,9 +26,7 @@ pub fn repair(snapshot: &Snapshot) -> Repair {
     let mut repair = Repair::default();
     // No binding admits them: their annotations have no effect.
     let record = snapshot.record();
-    let is_admitted = |tenant: &Tenant| {
-        record.is_some_and(|bind| bind.owner.admits(&tenant.name.namespace, &tenant.name.name))
-    };
+    let is_admitted = |tenant: &Tenant| record.is_some_and(|bind| bind.owner.admits(&tenant.name));
     let carrying = || snapshot.services.values().filter(|tenant| tenant.vip == Some(vip));
     for tenant in carrying().filter(|tenant| !is_admitted(tenant)) {
         repair.delayed.extend(release(vip, tenant));
@@ -103,13 +101,11 @@ fn exclusive(record: &Bind, snapshot: &Snapshot, repair: &mut Repair) {
 /// A tenant can cause a conflict at any time, so it must not hide that the VIP has no gateway.
 fn problems<'a>(snapshot: &'a Snapshot, ports: &Ports<'a>, tenant: &'a Tenant) -> Vec<Problem<Cause>> {
     let vip = snapshot.vip;
-    let owner =
-        Owner::Service { namespace: tenant.name.namespace.clone(), service: tenant.name.name.clone() };
     let conflict = ports.conflict(tenant);
     let conflict = conflict.map(|(other, port)| Cause::PortConflict(vip, other.clone(), port.clone()));
     let has_gateway = tenant.carried.is_some_and(|carried| carried.gateway.is_some());
     let has_no_master = snapshot.has_no_master || snapshot.master.is_none() && !has_gateway;
     let no_master = has_no_master.then_some(Cause::NoMaster(vip));
     let causes = conflict.into_iter().chain(no_master);
-    causes.map(|because| Problem { regarding: action::regarding(&owner), because }).collect()
+    causes.map(|because| Problem { regarding: action::service(&tenant.name, None), because }).collect()
 }

@@ -40,7 +40,7 @@ pub(super) fn record(owner: Owner, number: u32) -> Bind {
 
 pub(super) fn tenant(namespace: &str, name: &str, port: u16) -> Tenant {
     Tenant {
-        name: ServiceName::new(namespace, name),
+        name: ObjectKey::new(namespace, name),
         uid: format!("uid-{name}"),
         version: "1".to_owned(),
         vip: None,

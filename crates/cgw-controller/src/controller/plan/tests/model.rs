@@ -11,7 +11,7 @@ use super::*;
 pub(super) struct State {
     binds: BTreeMap<Vip, Bind>,
     version: u64,
-    services: BTreeMap<ServiceName, Tenant>,
+    services: BTreeMap<ObjectKey, Tenant>,
 }
 
 impl State {
@@ -104,7 +104,7 @@ fn first(snapshot: &Snapshot) -> Option<Write> {
 struct Observed {
     binds: BTreeMap<Vip, Bind>,
     version: u64,
-    services: BTreeMap<ServiceName, Tenant>,
+    services: BTreeMap<ObjectKey, Tenant>,
 }
 
 /// Writes of a repair beside a request: a repair and an unbind may repeat theirs, in an order that never occurs for long.
@@ -213,7 +213,7 @@ fn key(state: &State, replicas: &[Replica], stops: u8) -> Vec<u64> {
             key.extend([u64::from(*vip == super::vip(VIP)), owner, number]);
         }
     };
-    let services = |services: &BTreeMap<ServiceName, Tenant>, key: &mut Vec<u64>| {
+    let services = |services: &BTreeMap<ObjectKey, Tenant>, key: &mut Vec<u64>| {
         for tenant in services.values() {
             let carried = tenant
                 .carried
@@ -285,7 +285,7 @@ fn check_rules(state: &State, replicas: &[Replica]) {
     for (vip, bind) in &state.binds {
         assert!(!bind.unbinding, "{state:?}");
         if let Owner::Service { namespace, service } = &bind.owner {
-            let tenant = &state.services[&ServiceName::new(namespace, service)];
+            let tenant = &state.services[&ObjectKey::new(namespace, service)];
             assert!(tenant.vip.is_some(), "{vip} is recorded and not carried: {state:?}");
         }
     }
@@ -298,7 +298,7 @@ fn check_rules(state: &State, replicas: &[Replica]) {
             continue;
         };
         let bind = &state.binds[&vip];
-        assert!(bind.owner.admits(&tenant.name.namespace, &tenant.name.name), "{state:?}");
+        assert!(bind.owner.admits(&tenant.name), "{state:?}");
         assert_eq!(tenant.carried.unwrap().tun_id, bind.tun_id);
         let is_unique = tenant.ports.iter().all(|port| ports.insert((vip, port.clone())));
         assert!(is_unique || is_stopped, "same port: {state:?}");
@@ -314,9 +314,9 @@ fn starts() -> Vec<State> {
         with(free(), service("x", "a"), &["a"]),
     ];
     let only = |mut snapshot: Snapshot| {
-        snapshot.services.retain(|name, _| ["a", "same"].contains(&name.name.as_str()));
+        snapshot.services.retain(|name, _| ["a", "same"].contains(&name.name()));
         // One of the two shows the VIP in its status.
-        for tenant in snapshot.services.values_mut().filter(|tenant| tenant.name.name == "a") {
+        for tenant in snapshot.services.values_mut().filter(|tenant| tenant.name.name() == "a") {
             tenant.publication = Publication::Status(IpMode::Proxy);
             let shown = |vip: Vip| Listed { ip: vip.address(), ip_mode: Some("Proxy".to_owned()) };
             tenant.listed = tenant.vip.map(shown).into_iter().collect();
@@ -356,7 +356,7 @@ fn check_replies(start: &State, state: &State, replicas: &[Replica]) {
     let bound = |owner: &Owner| match owner {
         Owner::Namespace { .. } => state.binds.get(&vip(VIP)).is_some_and(|bind| bind.owner == *owner),
         Owner::Service { namespace, service } => {
-            state.services[&ServiceName::new(namespace, service)].vip == Some(vip(VIP))
+            state.services[&ObjectKey::new(namespace, service)].vip == Some(vip(VIP))
         }
     };
     for (index, replica) in replicas.iter().enumerate().filter(|(_, replica)| replica.succeeded()) {

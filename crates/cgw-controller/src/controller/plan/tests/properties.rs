@@ -36,7 +36,7 @@ prop_compose! {
         }
         let names: Vec<_> = snapshot.services.keys().cloned().collect();
         for (index, is_ours, number, master) in carried {
-            let tenant = tenant(&names[index].namespace, &names[index].name, 80);
+            let tenant = tenant(names[index].namespace(), names[index].name(), 80);
             put(&mut snapshot, carrying(tenant, if is_ours { VIP } else { OTHER }, number, master));
         }
         snapshot

@@ -13,7 +13,7 @@ fn problems(repair: &Repair) -> Vec<&'static str> {
 }
 
 fn only(mut snapshot: Snapshot, names: &[&str]) -> Snapshot {
-    snapshot.services.retain(|name, _| names.contains(&name.name.as_str()));
+    snapshot.services.retain(|name, _| names.contains(&name.name()));
     snapshot
 }
 
