@@ -177,10 +177,4 @@ impl Notifier {
         self.failed = Some(Failed { notification, failures, retry_at });
         Some(failures)
     }
-
-    /// Whether the controller has confirmed the current state of a MASTER.
-    #[must_use]
-    pub fn is_confirmed(&self, view: &View) -> bool {
-        self.in_flight.is_none() && self.confirmed.is_some() && self.confirmed == view.notification()
-    }
 }
