@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::node::Observed;
-use super::plan::{Attempt, Next, Notification, Notifier, View};
+use super::plan::{Attempt, Next, Notification, Notifier};
 use super::report::Reporter;
 use super::resolve::Resolver;
 use super::sys;
@@ -184,19 +184,6 @@ impl Controller {
     }
 }
 
-/// The state of the node that the controller has to know.
-#[must_use]
-pub fn view(vrrp: Vrrp, observed: &Observed) -> View {
-    View {
-        state: vrrp.state,
-        since: vrrp.since,
-        vips: observed.vips.clone(),
-        configured: observed.configured.clone(),
-        node_ip: observed.node_ip,
-        tun_mac: observed.tun_mac,
-    }
-}
-
 type InFlight = Pin<Box<dyn Future<Output = (Attempt, Result<(), Error>)> + Send>>;
 
 /// Notifies the controller for as long as it is polled.
@@ -226,9 +213,9 @@ async fn notify(
     let mut open: Option<(Notification, Duration)> = None;
     loop {
         let now = sys::monotonic();
-        let current = view(*vrrp.borrow_and_update(), &observed.borrow_and_update());
+        let next = notifier.next(now, *vrrp.borrow_and_update(), &observed.borrow_and_update());
         let mut wake = None;
-        match notifier.next(now, &current) {
+        match next {
             Next::Idle => in_flight = None,
             Next::InFlight => {}
             Next::WaitUntil(time) => {

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use common::backoff::Backoff;
 
-use crate::api::address::{TunMac, Vip, VipRange};
+use super::node::Observed;
+use super::vrrp::Vrrp;
+use crate::api::address::{TunMac, Vip};
 use crate::api::http::{MasterNotify, VrrpState};
 
 #[cfg(test)]
@@ -23,23 +25,6 @@ mod tests;
 /// Delays after failures. The first is short, because packets are lost until the controller has confirmed. The last one is below
 /// the usual time in which a controller restarts.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) };
-
-/// The state of this node that the controller has to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
-    /// State of the VRRP instance.
-    pub state: VrrpState,
-    /// When it entered the state, in milliseconds since 1970.
-    pub since: u64,
-    /// Configured VIPs on the node's interfaces.
-    pub vips: BTreeSet<Vip>,
-    /// All configured VIPs.
-    pub configured: Vec<VipRange>,
-    /// Main address of the node.
-    pub node_ip: IpAddr,
-    /// None: there is no tunnel interface.
-    pub tun_mac: Option<TunMac>,
-}
 
 /// The content of a notification.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,21 +39,18 @@ pub struct Notification {
     pub since: Option<u64>,
 }
 
-impl View {
-    /// The notification that the controller has to confirm. None: this node has nothing to report; the new MASTER does.
-    #[must_use]
-    pub fn notification(&self) -> Option<Notification> {
-        let tun_mac = self.tun_mac.filter(|_| self.state == VrrpState::Master && !self.vips.is_empty())?;
+impl Notification {
+    /// The notification of a MASTER. None: this node has nothing to report; the new MASTER does.
+    fn of_master(vrrp: Vrrp, node: &Observed) -> Option<Notification> {
+        let tun_mac = node.tun_mac.filter(|_| vrrp.state == VrrpState::Master && !node.vips.is_empty())?;
         Some(Notification {
-            vips: self.vips.clone(),
-            node_ip: self.node_ip,
+            vips: node.vips.clone(),
+            node_ip: node.node_ip,
             tun_mac,
-            since: Some(self.since),
+            since: Some(vrrp.since),
         })
     }
-}
 
-impl Notification {
     /// The body of the request.
     #[must_use]
     pub fn body(&self, vrid: u8, node: &str) -> MasterNotify {
@@ -127,9 +109,9 @@ struct Failed {
 }
 
 impl Notifier {
-    /// The next act, when the node has this state.
-    pub fn next(&mut self, now: Duration, view: &View) -> Next {
-        let Some(desired) = self.desired(view) else {
+    /// The next act, when the VRRP instance and the node have this state.
+    pub fn next(&mut self, now: Duration, vrrp: Vrrp, node: &Observed) -> Next {
+        let Some(desired) = self.desired(vrrp, node) else {
             *self = Notifier { last: self.last, was_master: self.was_master, ..Notifier::default() };
             return Next::Idle;
         };
@@ -150,17 +132,18 @@ impl Notifier {
         Next::Send(self.last, desired)
     }
 
-    fn desired(&mut self, view: &View) -> Option<Notification> {
-        if let Some(notification) = view.notification() {
+    /// The notification that the controller has to confirm.
+    fn desired(&mut self, vrrp: Vrrp, node: &Observed) -> Option<Notification> {
+        if let Some(notification) = Notification::of_master(vrrp, node) {
             self.was_master = true;
             return Some(notification);
         }
-        let tun_mac = view
+        let tun_mac = node
             .tun_mac
-            .filter(|_| self.was_master && matches!(view.state, VrrpState::Backup | VrrpState::Fault))?;
+            .filter(|_| self.was_master && matches!(vrrp.state, VrrpState::Backup | VrrpState::Fault))?;
         // keepalived removes the VIPs one by one, and may have begun before the node was observed last.
-        let vips = view.configured.iter().flat_map(|range| range.iter()).collect();
-        Some(Notification { vips, node_ip: view.node_ip, tun_mac, since: None })
+        let vips = node.configured.iter().flat_map(|range| range.iter()).collect();
+        Some(Notification { vips, node_ip: node.node_ip, tun_mac, since: None })
     }
 
     /// The controller has confirmed the request, or it failed. Returns the number of failures in a row; None for a request that was
