@@ -74,9 +74,10 @@ impl Vip {
     /// # Errors
     /// The text is no such key.
     pub fn of_key(key: &str) -> Result<Vip, ParseError> {
-        let vip = parsed_key(key).and_then(Vip::new)?;
+        let error = || ParseError::new(key, "IP address with '_' instead of ':'");
+        let vip = Vip::new(key.replace('_', ":").parse().map_err(|_| error())?)?;
         // One entry has one key.
-        if vip.key() == key { Ok(vip) } else { Err(key_error(key)) }
+        if vip.key() == key { Ok(vip) } else { Err(error()) }
     }
 }
 
@@ -84,24 +85,6 @@ impl Vip {
 #[must_use]
 pub fn key_of_ip(address: IpAddr) -> String {
     address.to_string().replace(':', "_")
-}
-
-/// The inverse of [`key_of_ip`].
-///
-/// # Errors
-/// The text is no such key.
-pub fn ip_of_key(key: &str) -> Result<IpAddr, ParseError> {
-    let address = parsed_key(key)?;
-    // One entry has one key.
-    if key_of_ip(address) == key { Ok(address) } else { Err(key_error(key)) }
-}
-
-fn parsed_key(key: &str) -> Result<IpAddr, ParseError> {
-    key.replace('_', ":").parse().map_err(|_| key_error(key))
-}
-
-fn key_error(key: &str) -> ParseError {
-    ParseError::new(key, "IP address with '_' instead of ':'")
 }
 
 impl fmt::Display for Vip {

@@ -9,7 +9,7 @@ use std::{
 use common::cache::ObjectKey;
 use serde::{Deserialize, Serialize};
 
-use super::address::{ParseError, TunId, Vip, VipRange, ip_of_key, key_of_ip};
+use super::address::{ParseError, TunId, Vip, VipRange, key_of_ip};
 use crate::names::{BIND_PREFIX, HOST_PREFIX, PROVIDER_PREFIX};
 
 /// The most bytes of all annotations of an object (`TotalAnnotationSizeLimitB` in k8s.io/apimachinery/pkg/api/validation).
@@ -44,13 +44,7 @@ impl Host {
     /// Key of the annotation.
     #[must_use]
     pub fn key(&self) -> String {
-        Host::key_of(SocketAddr::new(self.ip, self.port))
-    }
-
-    /// Key of the annotation for a status server's address.
-    #[must_use]
-    pub fn key_of(status: SocketAddr) -> String {
-        format!("{HOST_PREFIX}{}-{}", key_of_ip(status.ip()), status.port())
+        format!("{HOST_PREFIX}{}-{}", key_of_ip(self.ip), self.port)
     }
 
     /// Address of the status server.
@@ -222,28 +216,13 @@ pub fn hosts(annotations: &Annotations) -> (Vec<Host>, Vec<EntryError>) {
 #[must_use]
 pub fn binds(annotations: &Annotations) -> (BTreeMap<Vip, Bind>, Vec<EntryError>) {
     let (list, errors) = split(entries::<Bind>(annotations, BIND_PREFIX).map(|(rest, bind)| {
-        let vip = vip_of(BIND_PREFIX, rest)?;
+        let invalid = |error| EntryError::Key { key: format!("{BIND_PREFIX}{rest}"), error };
+        let vip = Vip::of_key(rest).map_err(invalid)?;
         let bind = bind?;
         version(bind.v, || Bind::key(vip))?;
         Ok((vip, bind))
     }));
     (list.into_iter().collect(), errors)
-}
-
-/// The status servers by VIP.
-#[must_use]
-pub fn providers(annotations: &Annotations) -> (BTreeMap<Vip, Provider>, Vec<EntryError>) {
-    let (list, errors) = split(entries::<Provider>(annotations, PROVIDER_PREFIX).map(|(rest, provider)| {
-        let vip = vip_of(PROVIDER_PREFIX, rest)?;
-        let provider = provider?;
-        version(provider.v, || Provider::key(vip))?;
-        Ok((vip, provider))
-    }));
-    (list.into_iter().collect(), errors)
-}
-
-fn vip_of(prefix: &str, rest: &str) -> Result<Vip, EntryError> {
-    Vip::of_key(rest).map_err(|error| EntryError::Key { key: format!("{prefix}{rest}"), error })
 }
 
 fn split<T>(results: impl Iterator<Item = Result<T, EntryError>>) -> (Vec<T>, Vec<EntryError>) {
@@ -255,16 +234,6 @@ fn split<T>(results: impl Iterator<Item = Result<T, EntryError>>) -> (Vec<T>, Ve
         }
     }
     (good, bad)
-}
-
-/// Address of a status server from the rest of a key of `hosts`.
-///
-/// # Errors
-/// The text is no such key.
-pub fn status_of_key(rest: &str) -> Result<SocketAddr, ParseError> {
-    let error = || ParseError::new(rest, "<IP>-<port>");
-    let (ip, port) = rest.rsplit_once('-').ok_or_else(error)?;
-    Ok(SocketAddr::new(ip_of_key(ip)?, port.parse().map_err(|_| error())?))
 }
 
 #[cfg(test)]
