@@ -83,9 +83,7 @@ impl Store {
     /// Whether the VIP has a record that cannot be read: it is bound, and its owner is unknown.
     #[must_use]
     pub fn is_unreadable(&self, vip: Vip) -> bool {
-        let is_its =
-            |error: &EntryError| matches!(error, EntryError::Value { key, .. } if *key == Bind::key(vip));
-        self.errors.iter().any(is_its)
+        self.errors.iter().any(|error| error.key == Bind::key(vip))
     }
 }
 

@@ -7,9 +7,9 @@ use std::{
 };
 
 use common::cache::ObjectKey;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::address::{ParseError, TunId, Vip, VipRange, key_of_ip};
+use super::address::{TunId, Vip, VipRange, key_of_ip};
 use crate::names::{BIND_PREFIX, HOST_PREFIX, PROVIDER_PREFIX};
 
 /// The most bytes of all annotations of an object (`TotalAnnotationSizeLimitB` in k8s.io/apimachinery/pkg/api/validation).
@@ -158,82 +158,64 @@ impl Provider {
 
 /// Why an annotation of a store is no entry. The entry is reported and has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
-    /// The key has the store's prefix, but not its format.
-    #[error("annotation {key}: {error}")]
-    Key {
-        /// The key.
-        key: String,
-        /// The reason.
-        error: ParseError,
-    },
-    /// The value is no JSON of this format.
-    #[error("annotation {key}: {error}")]
-    Value {
-        /// The key.
-        key: String,
-        /// The reason.
-        error: String,
-    },
+#[error("annotation {key}: {error}")]
+pub struct EntryError {
+    /// The key.
+    pub key: String,
+    /// The reason.
+    pub error: String,
 }
 
 type Annotations = BTreeMap<String, String>;
 
-fn entries<'a, T: serde::de::DeserializeOwned>(
-    annotations: &'a Annotations,
-    prefix: &'a str,
-) -> impl Iterator<Item = (&'a str, Result<T, EntryError>)> + 'a {
-    annotations.iter().filter(|(_, value)| !value.is_empty()).filter_map(move |(key, value)| {
-        let rest = key.strip_prefix(prefix)?;
-        let entry = serde_json::from_str(value)
-            .map_err(|error| EntryError::Value { key: key.clone(), error: error.to_string() });
-        Some((rest, entry))
-    })
+/// The entries with this prefix. `parse` gets the rest of the key, and the value.
+fn entries<T>(
+    annotations: &Annotations,
+    prefix: &str,
+    parse: impl Fn(&str, &str) -> Result<T, String>,
+) -> (Vec<T>, Vec<EntryError>) {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for (key, value) in annotations.iter().filter(|(_, value)| !value.is_empty()) {
+        let Some(rest) = key.strip_prefix(prefix) else { continue };
+        match parse(rest, value) {
+            Ok(entry) => good.push(entry),
+            Err(error) => bad.push(EntryError { key: key.clone(), error }),
+        }
+    }
+    (good, bad)
 }
 
-fn version(v: u8, key: impl FnOnce() -> String) -> Result<(), EntryError> {
-    if v == VERSION {
-        return Ok(());
-    }
-    Err(EntryError::Value { key: key(), error: format!("version {v} is not supported, {VERSION} is") })
+fn json<T: DeserializeOwned>(value: &str) -> Result<T, String> {
+    serde_json::from_str(value).map_err(|error| error.to_string())
+}
+
+fn version(v: u8) -> Result<(), String> {
+    if v == VERSION { Ok(()) } else { Err(format!("version {v} is not supported, {VERSION} is")) }
 }
 
 /// The running keepers. An entry whose key does not match its address is refused: a keeper writes only its own.
 #[must_use]
 pub fn hosts(annotations: &Annotations) -> (Vec<Host>, Vec<EntryError>) {
-    split(entries::<Host>(annotations, HOST_PREFIX).map(|(rest, host)| {
-        let host = host?;
-        version(host.v, || host.key())?;
-        if host.key() != format!("{HOST_PREFIX}{rest}") {
-            let error = format!("the entry is for {}", host.status());
-            return Err(EntryError::Value { key: format!("{HOST_PREFIX}{rest}"), error });
+    entries(annotations, HOST_PREFIX, |rest, value| {
+        let host: Host = json(value)?;
+        version(host.v)?;
+        if host.key().strip_prefix(HOST_PREFIX) != Some(rest) {
+            return Err(format!("the entry is for {}", host.status()));
         }
         Ok(host)
-    }))
+    })
 }
 
 /// The bindings by VIP.
 #[must_use]
 pub fn binds(annotations: &Annotations) -> (BTreeMap<Vip, Bind>, Vec<EntryError>) {
-    let (list, errors) = split(entries::<Bind>(annotations, BIND_PREFIX).map(|(rest, bind)| {
-        let invalid = |error| EntryError::Key { key: format!("{BIND_PREFIX}{rest}"), error };
-        let vip = Vip::of_key(rest).map_err(invalid)?;
-        let bind = bind?;
-        version(bind.v, || Bind::key(vip))?;
+    let (list, errors) = entries(annotations, BIND_PREFIX, |rest, value| {
+        let vip = Vip::of_key(rest).map_err(|error| error.to_string())?;
+        let bind: Bind = json(value)?;
+        version(bind.v)?;
         Ok((vip, bind))
-    }));
+    });
     (list.into_iter().collect(), errors)
-}
-
-fn split<T>(results: impl Iterator<Item = Result<T, EntryError>>) -> (Vec<T>, Vec<EntryError>) {
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for result in results {
-        match result {
-            Ok(entry) => good.push(entry),
-            Err(error) => bad.push(error),
-        }
-    }
-    (good, bad)
 }
 
 #[cfg(test)]
@@ -247,14 +229,18 @@ mod tests {
     #[test]
     fn entries_are_read_and_others_are_reported() {
         let host = r#"{"v":1,"ip":"192.168.50.21","port":63051,"node":"g1","vrid":51,"vips":["192.168.50.201","192.168.50.202-192.168.50.210"],"boot":"6b1c"}"#;
+        let newer = host.replace(r#""v":1"#, r#""v":2"#);
         let (good, bad) = hosts(&annotations(&[
             ("cgw-controller.perimeter.dev/host.192.168.50.21-63051", host),
             ("cgw-controller.perimeter.dev/host.192.168.50.22-63051", host),
             ("cgw-controller.perimeter.dev/host.192.168.50.23-63051", "no"),
             ("cgw-controller.perimeter.dev/host.192.168.50.24-63051", ""),
+            ("cgw-controller.perimeter.dev/host.192.168.50.25-63051", newer.as_str()),
             ("other", "x"),
         ]));
-        assert_eq!((good.len(), bad.len()), (1, 2), "{bad:?}");
+        let invalid: Vec<_> = bad.iter().filter_map(|error| error.key.strip_prefix(HOST_PREFIX)).collect();
+        assert_eq!(invalid, ["192.168.50.22-63051", "192.168.50.23-63051", "192.168.50.25-63051"]);
+        assert_eq!(good.len(), 1);
         let vip = |text: &str| text.parse::<Vip>().unwrap();
         assert!(good[0].serves(vip("192.168.50.205")) && !good[0].serves(vip("192.168.50.20")));
 

@@ -58,13 +58,10 @@ impl Records {
     /// Refuses a VIP whose entry cannot be read: it would be overwritten.
     fn check(&self, vip: Vip, store: String) -> Result<(), Error> {
         let key = Bind::key(vip);
-        let is_unread =
-            self.annotations.get(&key).is_some_and(|text| !text.is_empty()) && !self.binds.contains_key(&vip);
-        if !is_unread {
-            return Ok(());
+        match self.errors.iter().find(|error| error.key == key) {
+            None => Ok(()),
+            Some(error) => Err(Error::Entry { store, error: error.to_string() }),
         }
-        let error = self.errors.iter().map(ToString::to_string).find(|error| error.contains(&key));
-        Err(Error::Entry { store, error: error.unwrap_or(key) })
     }
 }
 

@@ -175,7 +175,7 @@ impl TestEnv {
     pub fn damage(&mut self, vip: &str) {
         let vip = vip.parse().unwrap();
         self.binds.remove(&vip);
-        self.unreadable.push(EntryError::Value { key: Bind::key(vip), error: "version 2".into() });
+        self.unreadable.push(EntryError { key: Bind::key(vip), error: "version 2".into() });
         self.set_binds();
     }
 
