@@ -74,14 +74,12 @@ impl Http {
     }
 
     async fn respond(&self, caller: &Caller, request: &Request<Bytes>) -> Response {
-        let (route, response) = match route::route(request.method(), request.uri().path()) {
-            Ok(route) => {
-                let label = route.label();
-                (Some(label), self.handle(caller, request, route).await.unwrap_or_else(refused))
-            }
-            Err(refusal) => (refusal.label, refused(refusal)),
+        let (label, route) = route::route(request.method(), request.uri().path());
+        let response = match route {
+            Ok(route) => self.handle(caller, request, route).await.unwrap_or_else(refused),
+            Err(refusal) => refused(refusal),
         };
-        self.metrics.requested(route, response.status().as_u16());
+        self.metrics.requested(label, response.status().as_u16());
         response
     }
 
@@ -191,7 +189,7 @@ fn replied(result: Result<(Reply, Updated), Error>) -> Response {
 }
 
 fn refused(refusal: Refusal) -> Response {
-    let Refusal { code, message, allow, .. } = refusal;
+    let Refusal { code, message, allow } = refusal;
     let mut response = json(code, &Outcome { message, updated: Vec::new(), failed: Vec::new() });
     if let Some(allow) = allow {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));

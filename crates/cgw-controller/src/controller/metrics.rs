@@ -4,18 +4,6 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-/// The routes, as labels: a closed set.
-#[cfg(test)]
-pub const ROUTES: [&str; 7] = [
-    "/vip",
-    "/vip/{vip}",
-    "/vip/{vip}/{namespace}",
-    "/vip/{vip}/{namespace}/{service}",
-    "/vips",
-    "/master_notify",
-    "/openapi.json",
-];
-
 /// The problems, as labels.
 const PROBLEMS: [&str; 6] =
     ["ServiceMissing", "NamespaceMissing", "OtherVip", "PortConflict", "NoMaster", "InvalidEntry"];

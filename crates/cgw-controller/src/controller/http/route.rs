@@ -24,59 +24,38 @@ pub(super) struct Refusal {
     pub message: String,
     /// The header `Allow` of a 405.
     pub allow: Option<&'static str>,
-    /// The route, for metrics.
-    pub label: Option<&'static str>,
 }
 
 impl Refusal {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Refusal {
-        Refusal { code, message: message.into(), allow: None, label: None }
+        Refusal { code, message: message.into(), allow: None }
     }
 }
 
-impl Route {
-    /// The path without its parameters.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Route::Bind => "/vip",
-            Route::Vip(_) => "/vip/{vip}",
-            Route::Unbind(_, Owner::Namespace { .. }) => "/vip/{vip}/{namespace}",
-            Route::Unbind(_, Owner::Service { .. }) => "/vip/{vip}/{namespace}/{service}",
-            Route::Vips => "/vips",
-            Route::Notify => "/master_notify",
-            Route::OpenApi => "/openapi.json",
-        }
-    }
-}
-
-/// Finds the route. The path decides first, then the method, then the parameters.
-pub(super) fn route(method: &Method, path: &str) -> Result<Route, Refusal> {
+/// Finds the route, and its label for metrics: the path without its parameters, or none for another path. The path decides first, then the
+/// method, then the parameters.
+pub(super) fn route(method: &Method, path: &str) -> (Option<&'static str>, Result<Route, Refusal>) {
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
-    let (label, allow) = match parts.as_slice() {
-        ["vip"] => ("/vip", "POST"),
-        ["vip", _] => ("/vip/{vip}", "GET"),
-        ["vip", _, _] => ("/vip/{vip}/{namespace}", "DELETE"),
-        ["vip", _, _, _] => ("/vip/{vip}/{namespace}/{service}", "DELETE"),
-        ["vips"] => ("/vips", "GET"),
-        ["master_notify"] => ("/master_notify", "POST"),
-        ["openapi.json"] => ("/openapi.json", "GET"),
-        _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such path; see /openapi.json")),
+    let (label, allow, route) = match parts.as_slice() {
+        ["vip"] => ("/vip", "POST", Ok(Route::Bind)),
+        ["vip", vip] => ("/vip/{vip}", "GET", parse_vip(vip).map(Route::Vip)),
+        ["vip", vip, namespace] => ("/vip/{vip}/{namespace}", "DELETE", unbind(vip, namespace, None)),
+        ["vip", vip, namespace, service] => {
+            ("/vip/{vip}/{namespace}/{service}", "DELETE", unbind(vip, namespace, Some(service)))
+        }
+        ["vips"] => ("/vips", "GET", Ok(Route::Vips)),
+        ["master_notify"] => ("/master_notify", "POST", Ok(Route::Notify)),
+        ["openapi.json"] => ("/openapi.json", "GET", Ok(Route::OpenApi)),
+        _ => {
+            let message = "there is no such path; see /openapi.json";
+            return (None, Err(Refusal::new(StatusCode::NOT_FOUND, message)));
+        }
     };
     if allow != method.as_str() {
-        let message = format!("{label} allows {allow}");
-        let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message);
-        return Err(Refusal { allow: Some(allow), label: Some(label), ..refusal });
+        let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("{label} allows {allow}"));
+        return (Some(label), Err(Refusal { allow: Some(allow), ..refusal }));
     }
-    let route = match parts.as_slice() {
-        ["vip"] => Ok(Route::Bind),
-        ["vips"] => Ok(Route::Vips),
-        ["master_notify"] => Ok(Route::Notify),
-        ["vip", vip] => parse_vip(vip).map(Route::Vip),
-        ["vip", vip, namespace] => unbind(vip, namespace, None),
-        ["vip", vip, namespace, service] => unbind(vip, namespace, Some(service)),
-        _ => Ok(Route::OpenApi),
-    };
-    route.map_err(|refusal| Refusal { label: Some(label), ..refusal })
+    (Some(label), route)
 }
 
 fn unbind(vip: &str, namespace: &str, service: Option<&str>) -> Result<Route, Refusal> {
@@ -126,10 +105,9 @@ fn decode(part: &str) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::metrics::ROUTES;
 
     fn found(method: Method, path: &str) -> Result<Route, u16> {
-        route(&method, path).map_err(|refusal| refusal.code.as_u16())
+        route(&method, path).1.map_err(|refusal| refusal.code.as_u16())
     }
 
     #[test]
@@ -158,7 +136,7 @@ mod tests {
         ] {
             assert_eq!(found(method, path), Err(code), "{path}");
         }
-        assert_eq!(route(&Method::GET, "/vip").unwrap_err().allow, Some("POST"));
+        assert_eq!(route(&Method::GET, "/vip").1.unwrap_err().allow, Some("POST"));
     }
 
     #[test]
@@ -166,12 +144,20 @@ mod tests {
         let description: serde_json::Value = serde_json::from_str(super::super::OPENAPI).unwrap();
         let paths = description["paths"].as_object().unwrap();
         let described: Vec<&str> = paths.keys().map(String::as_str).collect();
-        let mut routes = ROUTES.to_vec();
-        routes.sort_unstable();
+        let routes = [
+            "/master_notify",
+            "/openapi.json",
+            "/vip",
+            "/vip/{vip}",
+            "/vip/{vip}/{namespace}",
+            "/vip/{vip}/{namespace}/{service}",
+            "/vips",
+        ];
         assert_eq!(described, routes);
-        for (path, operations) in paths {
+        for (label, operations) in paths {
             let path =
-                path.replace("{vip}", "10.0.0.1").replace("{namespace}", "a").replace("{service}", "b");
+                label.replace("{vip}", "10.0.0.1").replace("{namespace}", "a").replace("{service}", "b");
+            assert_eq!(route(&Method::GET, &path).0, Some(label.as_str()));
             for method in ["get", "put", "post", "delete", "patch", "head", "options"] {
                 let is_described = operations.get(method).is_some();
                 let code = found(Method::from_bytes(method.to_uppercase().as_bytes()).unwrap(), &path);
