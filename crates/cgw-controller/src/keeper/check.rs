@@ -29,7 +29,7 @@ fn check(run_dir: &RunDir, limit: Duration) -> Result<(), String> {
     let read = |error: std::io::Error| format!("reading {} failed: {error}", run_dir.path().display());
     let record = run_dir.record().map_err(read)?.ok_or("there is no keeper")?;
     let heartbeat = run_dir.heartbeat().map_err(read)?.ok_or("the keeper has no heartbeat")?;
-    let age = sys::monotonic().saturating_sub(heartbeat.at);
+    let age = sys::monotonic().saturating_sub(heartbeat);
     if age > limit {
         return Err(format!("the last heartbeat of the keeper is {age:?} old"));
     }
@@ -64,7 +64,7 @@ mod tests {
     use common::netlink::isolated::{ip, isolated, nft};
 
     use super::super::process::Process;
-    use super::super::run_dir::{Heartbeat, Record};
+    use super::super::run_dir::Record;
     use super::*;
 
     #[test]
@@ -86,9 +86,9 @@ mod tests {
             };
             run_dir.write_record(&record).unwrap();
             assert_eq!(problem(), "the keeper has no heartbeat");
-            let heartbeats = run_dir.heartbeats(Heartbeat { at: Duration::ZERO, keeper }).unwrap();
+            let heartbeats = run_dir.heartbeats(Duration::ZERO).unwrap();
             assert!(problem().starts_with("the last heartbeat of the keeper is "), "{}", problem());
-            heartbeats.write(Heartbeat { at: sys::monotonic(), keeper }).unwrap();
+            heartbeats.write(sys::monotonic()).unwrap();
             assert_eq!(problem(), "there is no interface eth0");
             ip("link add eth0 type bridge");
             assert_eq!(problem(), "the interface eth0 is down");

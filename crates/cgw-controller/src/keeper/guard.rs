@@ -96,7 +96,7 @@ pub fn observe(run_dir: &RunDir, now: Duration, limit: Duration) -> std::io::Res
         _ if record.keeper.stat().is_some_and(|stat| stat.is_stopped()) => Some(Cause::Stopped),
         None => Some(Cause::NoHeartbeat),
         Some(heartbeat) => {
-            let age = now.saturating_sub(heartbeat.at);
+            let age = now.saturating_sub(heartbeat);
             (age > limit).then_some(Cause::Silent(age))
         }
     };
@@ -144,7 +144,6 @@ mod tests {
     use common::netlink::isolated::{ip, isolated};
 
     use super::super::process::Process;
-    use super::super::run_dir::Heartbeat;
     use super::*;
 
     fn record(keeper: Process) -> Record {
@@ -185,7 +184,7 @@ mod tests {
         run_dir.write_record(&record(keeper)).unwrap();
         let cause = |now| observe(&run_dir, now, limit).unwrap().map(|(_, cause)| cause);
         assert_eq!(cause(at(1)), Some(Cause::NoHeartbeat));
-        run_dir.heartbeats(Heartbeat { at: at(5), keeper }).unwrap();
+        run_dir.heartbeats(at(5)).unwrap();
         assert_eq!(cause(at(6)), None);
         assert_eq!(cause(at(7)), Some(Cause::Silent(at(2))));
         run_dir.clear().unwrap();

@@ -30,7 +30,7 @@ use super::notify::{self, Controller};
 use super::process::Process;
 use super::register::Registration;
 use super::report::Reporter;
-use super::run_dir::{Heartbeat, Heartbeats, Record, RunDir};
+use super::run_dir::{Heartbeats, Record, RunDir};
 use super::status::{self, Source};
 use super::supervise::Supervisor;
 use super::sys;
@@ -149,8 +149,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
         None
     });
     supervisor.take_over(earlier.as_ref());
-    let heartbeats =
-        run_dir.heartbeats(Heartbeat { at: sys::monotonic(), keeper }).context("writing the heartbeat")?;
+    let heartbeats = run_dir.heartbeats(sys::monotonic()).context("writing the heartbeat")?;
     supervisor.configure().await.map_err(|error| ConfigError(format!("{error:#}")))?;
     configuration_ready.ready();
 
@@ -163,7 +162,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
     {
         let background = async {
             tokio::join!(
-                send_heartbeats(&heartbeats, keeper, &runtime),
+                send_heartbeats(&heartbeats, &runtime),
                 observe(node, router.clone(), observed_sender, reporter.clone()),
                 notify::run(controller, vrrp.clone(), observed.clone(), reporter.clone()),
                 report(vrrp.clone(), reporter.clone()),
@@ -186,13 +185,13 @@ fn now() -> u64 {
     u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
 }
 
-async fn send_heartbeats(heartbeats: &Heartbeats, keeper: Process, runtime: &Runtime) {
+async fn send_heartbeats(heartbeats: &Heartbeats, runtime: &Runtime) {
     let mut ticks = interval(HEARTBEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         runtime.status.heartbeat("keeper");
-        if let Err(error) = heartbeats.write(Heartbeat { at: sys::monotonic(), keeper }) {
+        if let Err(error) = heartbeats.write(sys::monotonic()) {
             tracing::error!("writing the heartbeat failed: {error}");
         }
     }

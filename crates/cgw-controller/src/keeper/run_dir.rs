@@ -50,33 +50,6 @@ impl Record {
     }
 }
 
-/// A sign of life of the keeper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// CLOCK_MONOTONIC.
-    pub at: Duration,
-    /// The keeper.
-    pub keeper: Process,
-}
-
-impl Heartbeat {
-    /// Of constant length, so that a file is overwritten in one write.
-    fn text(self) -> String {
-        let Heartbeat { at, keeper: Process { pid, start } } = self;
-        format!("{:020} {pid:010} {start:020}\n", at.as_nanos())
-    }
-
-    fn parse(text: &str) -> Option<Heartbeat> {
-        let mut numbers = text.strip_suffix('\n')?.split(' ').map(str::parse::<u64>);
-        let mut next = || numbers.next()?.ok();
-        let (at, pid, start) = (next()?, next()?, next()?);
-        Some(Heartbeat {
-            at: Duration::from_nanos(at),
-            keeper: Process { pid: u32::try_from(pid).ok()?, start },
-        })
-    }
-}
-
 impl RunDir {
     /// The folder; nothing is created.
     #[must_use]
@@ -193,20 +166,20 @@ impl RunDir {
         Ok(text.lines().filter_map(|count| count.parse::<usize>().ok()).sum())
     }
 
-    /// The last heartbeat, if there was one.
+    /// The time of the last heartbeat by CLOCK_MONOTONIC, if there was one.
     ///
     /// # Errors
     /// The file system's; `InvalidData` for another file.
-    pub fn heartbeat(&self) -> io::Result<Option<Heartbeat>> {
+    pub fn heartbeat(&self) -> io::Result<Option<Duration>> {
         let Some(text) = read(&self.heartbeat_path())? else { return Ok(None) };
-        Heartbeat::parse(&text).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        parse_heartbeat(&text).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Opens the file of heartbeats, and writes the first one.
     ///
     /// # Errors
     /// The file system's.
-    pub fn heartbeats(&self, first: Heartbeat) -> io::Result<Heartbeats> {
+    pub fn heartbeats(&self, first: Duration) -> io::Result<Heartbeats> {
         // A rename, since a guard must not read an empty file.
         let next = self.path.join("heartbeat.next");
         let mut options = OpenOptions::new();
@@ -236,13 +209,18 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Replaces the heartbeat.
+    /// Replaces the heartbeat. `now`: CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// The file system's.
-    pub fn write(&self, heartbeat: Heartbeat) -> io::Result<()> {
-        self.file.write_all_at(heartbeat.text().as_bytes(), 0)
+    pub fn write(&self, now: Duration) -> io::Result<()> {
+        // Of constant length, so that the file is overwritten in one write.
+        self.file.write_all_at(format!("{:020}\n", now.as_nanos()).as_bytes(), 0)
     }
+}
+
+fn parse_heartbeat(text: &str) -> Option<Duration> {
+    text.strip_suffix('\n')?.parse().ok().map(Duration::from_nanos)
 }
 
 fn read(path: &Path) -> io::Result<Option<String>> {
@@ -284,10 +262,10 @@ mod tests {
         ] {
             assert_eq!(record.covers(address.parse().unwrap()), covered, "{address}");
         }
-        let first = Heartbeat { at: Duration::from_secs(5), keeper };
+        let first = Duration::from_secs(5);
         let heartbeats = run_dir.heartbeats(first).unwrap();
         assert_eq!(run_dir.heartbeat().unwrap(), Some(first));
-        let second = Heartbeat { at: Duration::from_nanos(7_123_456_789), keeper };
+        let second = Duration::from_nanos(7_123_456_789);
         heartbeats.write(second).unwrap();
         assert_eq!(run_dir.heartbeat().unwrap(), Some(second));
         run_dir.clear().unwrap();
@@ -297,8 +275,8 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_heartbeat() {
-        for text in ["", "1 2 3", "1 2\n", "x y z\n", "1 99999999999 3\n"] {
-            assert_eq!(Heartbeat::parse(text), None, "{text}");
+        for text in ["", "1", "1 2\n", "x\n", "99999999999999999999\n"] {
+            assert_eq!(parse_heartbeat(text), None, "{text}");
         }
     }
 }
