@@ -154,6 +154,12 @@ impl Provider {
     pub fn key(vip: Vip) -> String {
         format!("{PROVIDER_PREFIX}{}", vip.key())
     }
+
+    /// Reads the value of the annotation. None: it has another format.
+    #[must_use]
+    pub fn read(value: &str) -> Option<Provider> {
+        serde_json::from_str(value).ok().filter(|provider: &Provider| provider.v == VERSION)
+    }
 }
 
 /// Why an annotation of a store is no entry. The entry is reported and has no effect.

@@ -256,8 +256,7 @@ impl Stores {
         let providers = self.cache.get(&self.key(&self.names.providers));
         let hosts = self.cache.get(&self.key(&self.names.hosts));
         let entry = providers.as_ref().and_then(|providers| {
-            let text = providers.annotations().get(&Provider::key(vip))?;
-            serde_json::from_str::<Provider>(text).ok().filter(|provider| provider.v == Provider::VERSION)
+            providers.annotations().get(&Provider::key(vip)).and_then(|text| Provider::read(text))
         });
         let is_current = |provider: &Provider| {
             hosts.as_ref().is_some_and(|hosts| provider.hosts_version == version(hosts))
@@ -281,8 +280,7 @@ impl Stores {
     async fn write_provider(&self, vip: Vip, provider: &Provider, stored: Option<&BTreeMap<String, String>>) {
         let (key, text) = (Provider::key(vip), json!(provider).to_string());
         let is_stale = |text: &String| {
-            serde_json::from_str::<Provider>(text)
-                .is_ok_and(|entry| entry.hosts_version != provider.hosts_version)
+            Provider::read(text).is_some_and(|entry| entry.hosts_version != provider.hosts_version)
         };
         let mut annotations = stored.cloned().unwrap_or_default();
         let mut patch = Map::new();
