@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, api::ListParams};
 use tempfile::TempDir;
@@ -30,9 +30,8 @@ use crate::program::{Launch, Program};
 use crate::rights::{Rights, User};
 use crate::slots::{self, Slot};
 pub use crate::wait::TIMEOUT;
+use crate::wait::until_ok;
 
-/// The interval at which a condition is read. A read is a list of the API server, or of Neutron, and dozens of tests wait at a time.
-const POLL: Duration = Duration::from_millis(200);
 /// Duration of a cloud action.
 const ACTION: Duration = Duration::from_millis(50);
 
@@ -368,18 +367,7 @@ where
     F: Fn() -> Fut,
     Fut: Future<Output = Result<bool>>,
 {
-    let end = tokio::time::Instant::now() + TIMEOUT;
-    loop {
-        let last = condition().await;
-        if matches!(last, Ok(true)) {
-            return Ok(());
-        }
-        if tokio::time::Instant::now() >= end {
-            last?;
-            bail!("still waiting for {what} after {TIMEOUT:?}");
-        }
-        tokio::time::sleep(POLL).await;
-    }
+    until_ok(what, async || Ok(condition().await?.then_some(()))).await
 }
 
 /// Hides the Nodes of other environments, which share the control plane: natgw would reconcile at all their events, and removes its

@@ -18,7 +18,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use tokio::net::UnixStream;
-use tokio::time::{Instant, sleep};
 
 pub use classes::{DELETE, DRIVER, RETAIN, install_classes, install_snapshot_kinds, snapshot_resource};
 pub use objects::Bound;
@@ -28,16 +27,13 @@ use crate::control_plane::{Builder, ControlPlane};
 use crate::openstack::Project;
 use crate::program::Program;
 use crate::state_dir::StateDir;
-use crate::wait::TIMEOUT;
+use crate::wait::until;
 
 /// The range of the pods' addresses; each Node gets a /24 of it.
 pub const POD_CIDR: &str = "10.244.0.0/16";
 
 /// The settings of octavia-ingress-controller, which tells what they are written in by the name.
 const INGRESS_CONFIG: &str = "ingress.yaml";
-
-/// How often it is checked.
-const POLL: Duration = Duration::from_millis(50);
 
 /// The providers of one cluster; they end when it is dropped.
 pub struct Providers {
@@ -110,18 +106,20 @@ impl Providers {
         }
         let program = self.launch(provider)?.start()?;
         self.programs().insert(provider, program);
-        let deadline = Instant::now() + TIMEOUT;
-        while provider == Provider::CinderCsi && UnixStream::connect(&socket).await.is_err() {
+        if provider != Provider::CinderCsi {
+            return Ok(());
+        }
+        until(&format!("{provider:?} to listen"), async || {
+            if UnixStream::connect(&socket).await.is_ok() {
+                return Ok(Some(()));
+            }
             if let Some(status) = self.with(provider, Program::exited)? {
                 let tail = self.with(provider, |program| Ok(program.output().tail()))?;
                 bail!("{provider:?} ended: {status}{tail}");
             }
-            if Instant::now() > deadline {
-                bail!("{provider:?} does not listen after {TIMEOUT:?}");
-            }
-            sleep(POLL).await;
-        }
-        Ok(())
+            Ok(None)
+        })
+        .await
     }
 
     /// Kills one at once.

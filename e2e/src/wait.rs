@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use tokio::time::{Instant, sleep};
 
 /// Limit of each wait: far longer than anything takes on a busy machine. Octavia's worker makes two load balancers at a time, and on a
@@ -29,6 +29,29 @@ pub async fn until<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> 
 /// As [`until`].
 pub async fn until_slow<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
     until_each(SLOW_POLL, what, poll).await
+}
+
+/// As [`until`], but an error does not end it: the last one is the cause of the failure.
+///
+/// # Errors
+/// There is no result within [`TIMEOUT`].
+pub async fn until_ok<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let cause = match poll().await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        if Instant::now() >= deadline {
+            let late = format!("still waiting for {what} after {TIMEOUT:?}");
+            return Err(match cause {
+                Some(cause) => cause.context(late),
+                None => anyhow!(late),
+            });
+        }
+        sleep(POLL).await;
+    }
 }
 
 async fn until_each<T>(

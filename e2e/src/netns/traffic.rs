@@ -41,7 +41,7 @@ impl Node {
     /// Listens on `address` and `port` (TCP).
     ///
     /// # Errors
-    /// When it does not listen within 5 s.
+    /// When it does not listen within [`crate::wait::TIMEOUT`].
     pub fn listen(&self, address: &str, port: u16) -> Result<Listener> {
         self.listen_by(Transport::Tcp, address, port)
     }
@@ -49,7 +49,7 @@ impl Node {
     /// The same for either transport.
     ///
     /// # Errors
-    /// When it does not listen within 5 s.
+    /// When it does not listen within [`crate::wait::TIMEOUT`].
     pub fn listen_by(&self, transport: Transport, address: &str, port: u16) -> Result<Listener> {
         let listener = self.start_listening(transport, address, port)?;
         listener.wait()?;

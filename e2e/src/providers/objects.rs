@@ -43,7 +43,7 @@ impl Providers {
     /// Waits until a claim is bound.
     ///
     /// # Errors
-    /// It is not, within two minutes.
+    /// It is not, within [`crate::wait::TIMEOUT`].
     pub async fn bound(&self, namespace: &str, name: &str) -> Result<Bound> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         until(&format!("volume for the claim {namespace}/{name}"), async || {
@@ -64,7 +64,7 @@ impl Providers {
     /// Creates a snapshot of a claim, and waits until it can be used: the ID of Cinder's snapshot.
     ///
     /// # Errors
-    /// The API server refuses, or it takes more than two minutes.
+    /// The API server refuses, or it takes longer than [`crate::wait::TIMEOUT`].
     pub async fn snapshot(&self, namespace: &str, name: &str, claim: &str, class: &str) -> Result<String> {
         let resource = snapshot_resource("VolumeSnapshot");
         let mut snapshot = DynamicObject::new(name, &resource);
@@ -110,7 +110,7 @@ impl Providers {
     /// Waits until a Service has an address outside: the address.
     ///
     /// # Errors
-    /// It has none within two minutes.
+    /// It has none within [`crate::wait::TIMEOUT`].
     pub async fn address(&self, namespace: &str, name: &str) -> Result<String> {
         self.outside::<Service>(namespace, name).await
     }
@@ -141,7 +141,7 @@ impl Providers {
     /// Waits until an Ingress has an address outside: the address.
     ///
     /// # Errors
-    /// It has none within two minutes.
+    /// It has none within [`crate::wait::TIMEOUT`].
     pub async fn ingress_address(&self, namespace: &str, name: &str) -> Result<String> {
         self.outside::<Ingress>(namespace, name).await
     }
