@@ -5,9 +5,10 @@ mod environment;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use e2e::cgw::{GATEWAY_LABEL, GATEWAYS, Installation, NAMESPACE};
 use e2e::cluster::{Cluster, Prober, SEGMENT_GATEWAY};
+use e2e::wait::until;
 
 use crate::Options;
 use crate::screen::Screen;
@@ -17,10 +18,6 @@ use environment::{Environment, Pod, WORKER};
 const VIPS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 50, 201), Ipv4Addr::new(198, 18, 50, 202)];
 /// When Kubernetes marks a silent Node as NotReady.
 const GRACE: Duration = Duration::from_secs(8);
-/// Longer than any step takes on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(180);
-/// A person does not notice a shorter time.
-const POLL: Duration = Duration::from_millis(50);
 /// Probes in a row, a second without an interruption.
 const STREAK: usize = 50;
 
@@ -90,12 +87,12 @@ impl Demo<'_> {
         self.ctl("list").await?;
         let since = Instant::now();
         let prober = Prober::start_in(&a.network()?)?;
-        prober.wait(Some(vip), since, TIMEOUT).await?;
+        prober.wait(Some(vip), since).await?;
         self.screen.success("egress: a host outside sees pod a as", &vip.to_string());
-        let client = poll("the VIP responds", async || self.environment.client_of(vip).await).await?;
+        let client = until("a response of the VIP", async || self.environment.client_of(vip).await).await?;
         ensure!(client == SEGMENT_GATEWAY, "ingress: pod a sees its client as {client}");
         self.screen.success("ingress: through the VIP, pod a sees its client as", &client.to_string());
-        let seen = poll("the hairpin", async || a.client_of(other).await).await?;
+        let seen = until("the hairpin", async || a.client_of(other).await).await?;
         ensure!(seen == vip, "hairpin: pod b sees pod a as {seen}");
         self.screen.success("hairpin: through b's VIP, pod b sees pod a as", &seen.to_string());
         drop(prober);
@@ -111,7 +108,7 @@ impl Demo<'_> {
         let ingress = self.environment.probe_ingress(VIPS[0])?;
         let begun = Instant::now();
         let steady = async |since| {
-            poll("both ways work", async || {
+            until("both ways to work", async || {
                 let is_steady = egress.streak(VIPS[0], since) >= STREAK
                     && ingress.streak(SEGMENT_GATEWAY, since) >= STREAK;
                 Ok(is_steady.then_some(()))
@@ -136,8 +133,8 @@ impl Demo<'_> {
         // The cluster's only CoreDNS may be on it, which `cgw ctl` in a container needs.
         self.screen.command(&format!("e2e/cluster/machine.sh start {master}"));
         self.environment.cluster.machine(&master).start().await?;
-        self.kubectl(&format!("wait node/{master} --for=condition=Ready --timeout=180s")).await?;
-        self.kubectl("-n kube-system rollout status deployment/coredns --timeout=180s").await
+        self.kubectl(&format!("wait node/{master} --for=condition=Ready --timeout=600s")).await?;
+        self.kubectl("-n kube-system rollout status deployment/coredns --timeout=600s").await
     }
 
     async fn unbind(&self, [a, _]: &[Pod; 2]) -> Result<()> {
@@ -186,30 +183,16 @@ impl Demo<'_> {
 
     /// Waits until a host outside sees the pod with this address.
     async fn until_source(&self, pod: &Pod, source: Ipv4Addr) -> Result<()> {
-        let what = format!("a host outside sees {} as {source}", pod.name);
-        poll(&what, async || Ok((pod.source().await? == Some(source)).then_some(()))).await
+        let what = format!("a host outside to see {} as {source}", pod.name);
+        until(&what, async || Ok((pod.source().await? == Some(source)).then_some(()))).await
     }
 
     /// The node that is MASTER, once it is another one than `previous`.
     async fn master(&self, previous: Option<&str>) -> Result<String> {
-        poll("a MASTER", async || {
+        until("a MASTER", async || {
             let master = self.environment.master().await?;
             Ok(master.filter(|name| Some(name.as_str()) != previous))
         })
         .await
-    }
-}
-
-/// Polls until there is a value.
-async fn poll<T>(what: &str, get: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(value) = get().await.with_context(|| what.to_owned())? {
-            return Ok(value);
-        }
-        if Instant::now() >= end {
-            bail!("timed out after {TIMEOUT:?}: {what}");
-        }
-        tokio::time::sleep(POLL).await;
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use e2e::cluster::{Cloud, Cluster, Installation, Prober, Servers};
+use e2e::wait::{TIMEOUT, until};
 use natgw::names::{FLOATING_IP_LABEL, ROLE_LABEL, SETUP_ANNOTATION};
 
 use crate::Options;
@@ -17,8 +18,6 @@ const GATEWAYS: [(&str, Ipv4Addr); 2] =
 const CLIENT: &str = "node-3";
 /// When Kubernetes marks a silent Node as NotReady: a cluster's default of 50 s is long for a demo.
 const GRACE: Duration = Duration::from_secs(8);
-/// Longer than any step takes on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(180);
 /// A person does not notice a shorter time.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -103,7 +102,7 @@ impl<'a> ClusterDemo<'a> {
     async fn disconnect(&self) -> Result<()> {
         self.chapter("4/6 ── The gateway's cables are pulled").await;
         let (name, other) = self.gateways().await?;
-        let (_, node) = self.another_leader(None).await?;
+        let (_, node) = Installation::another_leader(&self.cluster, None).await?;
         self.screen.say(&format!(
             "Kubernetes marks the Node as NotReady when its kubelet has been silent for {} s. natgw's leader runs on {node}. \
              If that is the lost Node, the other replica takes over first, when the Lease has not been renewed for 15 s.",
@@ -121,7 +120,7 @@ impl<'a> ClusterDemo<'a> {
     async fn reboot(&self) -> Result<()> {
         self.chapter("5/6 ── The gateway reboots and loses its setup").await;
         let (name, other) = self.gateways().await?;
-        let (_, node) = self.another_leader(None).await?;
+        let (_, node) = Installation::another_leader(&self.cluster, None).await?;
         self.screen
             .say(&format!("natgw's leader runs on {node}. It detects a reboot by the Node's new boot ID."));
         let since = Instant::now();
@@ -134,10 +133,10 @@ impl<'a> ClusterDemo<'a> {
 
     async fn kill_leader(&self) -> Result<()> {
         self.chapter("6/6 ── natgw's leader is killed").await;
-        let (leader, _) = self.another_leader(None).await?;
+        let (leader, _) = Installation::another_leader(&self.cluster, None).await?;
         let since = Instant::now();
         self.kubectl(&format!("-n natgw delete pod {leader} --force --grace-period=0")).await?;
-        let (next, _) = self.another_leader(Some(&leader)).await?;
+        let (next, _) = Installation::another_leader(&self.cluster, Some(&leader)).await?;
         self.screen.event(since.elapsed(), "natgw", &format!("{next} is the leader"));
         let probes: Vec<_> = self.prober.probes().into_iter().filter(|probe| probe.at >= since).collect();
         let lost = probes.iter().filter(|probe| probe.seen.is_none()).count();
@@ -174,7 +173,7 @@ impl<'a> ClusterDemo<'a> {
     async fn show_nodes(&self) -> Result<()> {
         let role = format!("--selector={ROLE_LABEL}");
         let list = ["get", "nodes", &role, "-o", "jsonpath={.items[*].metadata.name}"];
-        poll("the role label follows the route", async || {
+        until("the role label to follow the route", async || {
             let primary = self.cluster.kubectl(&list).await?;
             Ok((self.cloud.gateway() == Some(primary)).then_some(()))
         })
@@ -182,18 +181,6 @@ impl<'a> ClusterDemo<'a> {
         self.screen.command("kubectl get nodes");
         self.screen.output(&self.cluster.kubectl(&["get", "nodes"]).await?);
         Ok(())
-    }
-
-    /// The pod that leads, once it is another one than `previous`, and its Node.
-    async fn another_leader(&self, previous: Option<&str>) -> Result<(String, String)> {
-        let leader = poll("a leader", async || {
-            let leader = Installation::leader(&self.cluster).await?;
-            Ok(leader.filter(|leader| Some(leader.as_str()) != previous))
-        })
-        .await?;
-        let node = ["-n", "natgw", "get", "pod", &leader, "-o", "jsonpath={.spec.nodeName}"];
-        let node = self.cluster.kubectl(&node).await?;
-        Ok((leader, node))
     }
 
     /// The primary gateway, and the floating IP of the other one, once that is set up.
@@ -256,17 +243,5 @@ impl<'a> ClusterDemo<'a> {
             }
             tokio::time::sleep(POLL).await;
         }
-    }
-}
-
-/// Polls until there is a value.
-async fn poll<T>(what: &str, get: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(value) = get().await? {
-            return Ok(value);
-        }
-        ensure!(Instant::now() < end, "timed out after {TIMEOUT:?}: {what}");
-        tokio::time::sleep(POLL).await;
     }
 }

@@ -8,6 +8,7 @@ use kube::Api;
 use tempfile::TempDir;
 
 use super::{Cloud, Cluster};
+use crate::wait::until;
 
 /// As in the base.
 pub const NAMESPACE: &str = "natgw";
@@ -100,5 +101,20 @@ impl Installation {
         Ok(holder
             .map(|holder| holder.split('_').next().unwrap_or_default().to_owned())
             .filter(|pod| !pod.is_empty()))
+    }
+
+    /// The leading pod of natgw and its Node, as soon as it is another pod than `previous`.
+    ///
+    /// # Errors
+    /// There is none within [`crate::wait::TIMEOUT`], or the API server does not answer.
+    pub async fn another_leader(cluster: &Cluster, previous: Option<&str>) -> Result<(String, String)> {
+        // A leader that gets no processor for seconds loses its Lease.
+        let leader = until(&format!("another leader than {previous:?}"), async || {
+            Ok(Self::leader(cluster).await?.filter(|leader| Some(leader.as_str()) != previous))
+        })
+        .await?;
+        let node = ["-n", NAMESPACE, "get", "pod", &leader, "-o", "jsonpath={.spec.nodeName}"];
+        let node = cluster.kubectl(&node).await?;
+        Ok((leader, node))
     }
 }

@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::internet::{BULK, ECHO, HOST};
 use super::{Machine, Network};
+use crate::wait::until;
 
 /// Interval of requests, which is the resolution of an interruption.
 const EVERY: Duration = Duration::from_millis(20);
 /// Timeout of a response, which takes less than a millisecond on an idle machine.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Poll interval.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A web server of busybox has a CGI script at this path. Others ignore it.
 const PATH: &str = "/cgi-bin/client";
 
@@ -144,21 +143,13 @@ impl Prober {
     /// Waits until a request after `since` has the source address `expected` (`None`: until one has no response).
     ///
     /// # Errors
-    /// The deadline has passed.
-    pub async fn wait(&self, expected: Option<Ipv4Addr>, since: Instant, within: Duration) -> Result<Probe> {
-        let end = Instant::now() + within;
-        loop {
-            let met = self.since(since).into_iter().find(|probe| probe.seen == expected);
-            if let Some(probe) = met {
-                return Ok(probe);
-            }
-            ensure!(
-                Instant::now() < end,
-                "after {within:?} still not seen as {expected:?}; the last was {:?}",
-                self.last().map(|probe| probe.seen)
-            );
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+    /// There is none within [`crate::wait::TIMEOUT`].
+    pub async fn wait(&self, expected: Option<Ipv4Addr>, since: Instant) -> Result<Probe> {
+        until(&format!("the source address {expected:?}"), async || {
+            Ok(self.since(since).into_iter().find(|probe| probe.seen == expected))
+        })
+        .await
+        .with_context(|| format!("the last was {:?}", self.last().map(|probe| probe.seen)))
     }
 
     /// The number of the last requests after `since` that all have the source address `expected`.

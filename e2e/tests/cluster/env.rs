@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use e2e::cluster::{Cloud, Cluster, Installation, Machine, Probe, Prober, Servers};
 use e2e::hetzner::Project;
 use e2e::netns::Snapshot;
+use e2e::wait::until;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use natgw::names::{BOOT_ID_ANNOTATION, CLIENT_ANNOTATION, FLOATING_IP_LABEL, ROLE_LABEL, SETUP_ANNOTATION};
 
-/// Deadline, sufficient on a machine that is ten times slower.
-pub const TIMEOUT: Duration = Duration::from_secs(240);
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Names of the gateways' Nodes, and of the client's Node.
 pub const GATEWAYS: [&str; 2] = ["node-1", "node-2"];
 pub const CLIENT: &str = "node-3";
@@ -85,18 +83,13 @@ impl TestEnv {
 
     /// Waits until `met` holds for a Node.
     pub async fn until(&self, what: &str, name: &str, met: impl Fn(&Node) -> bool) {
-        let end = Instant::now() + TIMEOUT;
-        loop {
-            let node = self.node(name).await;
-            if met(&node) {
-                return;
-            }
-            if Instant::now() > end {
-                let pods = self.kubectl("get nodes,pods,jobs -A -o wide").await;
-                let events = self.kubectl("get events -A --sort-by=.lastTimestamp").await;
-                panic!("timed out waiting for {name}: {what}; it is {:#?}\n{pods}\n{events}", node.metadata);
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
+        let what = format!("{name}: {what}");
+        let waited = until(&what, async || Ok(met(&self.node(name).await).then_some(())));
+        if let Err(error) = waited.await {
+            let node = self.node(name).await.metadata;
+            let pods = self.kubectl("get nodes,pods,jobs -A -o wide").await;
+            let events = self.kubectl("get events -A --sort-by=.lastTimestamp").await;
+            panic!("{error:#}; it is {node:#?}\n{pods}\n{events}");
         }
     }
 
@@ -121,26 +114,14 @@ impl TestEnv {
 
     /// natgw's leading pod, and the Node that it runs on.
     pub async fn leader(&self) -> (String, String) {
-        let begun = Instant::now();
-        // A leader that gets no processor for seconds loses its Lease.
-        let pod = loop {
-            if let Some(pod) = Installation::leader(&self.cluster).await.unwrap() {
-                break pod;
-            }
-            assert!(begun.elapsed() < TIMEOUT, "no replica leads");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        };
-        let node = self.kubectl(&format!("-n natgw get pod {pod} -o jsonpath={{.spec.nodeName}}")).await;
-        (pod, node)
+        Installation::another_leader(&self.cluster, None).await.unwrap()
     }
 
     /// Waits until the route leads to a gateway: natgw's first decision follows when the first Node is set up.
     pub async fn until_elected(&self) {
-        let begun = Instant::now();
-        while self.cloud.gateway().is_none() {
-            assert!(begun.elapsed() < TIMEOUT, "gateways are set up, and the route leads nowhere");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+        until("a route to one of the gateways, which are set up", async || Ok(self.cloud.gateway()))
+            .await
+            .unwrap();
     }
 
     /// Index of the gateway that the route leads to.
@@ -159,7 +140,7 @@ impl TestEnv {
 
     /// Waits until the client is seen as `ip`, and prints what that cost.
     pub async fn until_seen(&self, ip: Ipv4Addr, since: Instant, what: &str) -> Probe {
-        let seen = match self.prober.wait(Some(ip), since, TIMEOUT).await {
+        let seen = match self.prober.wait(Some(ip), since).await {
             Ok(seen) => seen,
             Err(error) => {
                 let state = self.kubectl("get nodes,pods,jobs -A -o wide").await;
