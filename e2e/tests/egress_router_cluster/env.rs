@@ -1,14 +1,11 @@
 //! Two nodes with an additional interface each, and pods that report their clients' addresses.
 
-use std::time::{Duration, Instant};
-
+use anyhow::ensure;
 use e2e::cluster::{Cluster, SEGMENT_GATEWAY, Servers, image};
 use e2e::kustomize::overlay;
+use e2e::wait::{until, until_ok};
 use serde_json::{Value, json};
 
-/// Deadline, sufficient on a machine that is ten times slower.
-const TIMEOUT: Duration = Duration::from_secs(240);
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub const BUSYBOX: &str = "perimeter.dev/busybox:1";
 /// The folder of attachments' records on a node.
 const RECORDS: &str = "find /run/egress-router /var/lib/cni/egress-router -name '*.json' 2>/dev/null || :";
@@ -59,7 +56,7 @@ impl TestEnv {
         let settings = json!({"clusterNetworks": [self.cluster.range()]});
         std::fs::write(overlay.path().join("settings.json"), settings.to_string()).unwrap();
         self.kubectl(&["apply", "-k", &overlay.path().to_string_lossy()]).await;
-        let status = ["rollout", "status", "daemonset/egress-router-cni", "--timeout=240s"];
+        let status = ["rollout", "status", "daemonset/egress-router-cni", "--timeout=600s"];
         let namespaced: Vec<&str> = ["-n", "egress-router-cni"].into_iter().chain(status).collect();
         if let Err(error) = self.cluster.kubectl(&namespaced).await {
             let what = self.kubectl(&["-n", "egress-router-cni", "describe", "pods"]).await;
@@ -94,11 +91,10 @@ impl TestEnv {
         for node in self.cluster.nodes() {
             // Its shims and pods keep running; process 1 restarts it.
             node.exec(&["bash", "-c", "kill $(pidof containerd)"]).await.unwrap();
-            let end = Instant::now() + TIMEOUT;
-            while node.exec(&["/opt/perimeter/assets/ctr", "version"]).await.is_err() {
-                assert!(Instant::now() < end, "containerd does not come back on {}", node.name());
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
+            let version = ["/opt/perimeter/assets/ctr", "version"];
+            until_ok(&format!("containerd on {}", node.name()), async || node.exec(&version).await.map(Some))
+                .await
+                .unwrap();
         }
     }
 
@@ -153,12 +149,12 @@ impl TestEnv {
         let service = self.kubectl(&["get", "service", "server", "-o", "jsonpath={.spec.clusterIP}"]).await;
         // Until each node's kube-proxy has the endpoint, the node refuses connections.
         for node in self.cluster.nodes() {
-            let end = Instant::now() + TIMEOUT;
             let connect = format!("exec 3<>/dev/tcp/{service}/80");
-            while node.exec(&["bash", "-c", &connect]).await.is_err() {
-                assert!(Instant::now() < end, "{service} is not served on {}", node.name());
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
+            until_ok(&format!("{service} on {}", node.name()), async || {
+                node.exec(&["bash", "-c", &connect]).await.map(Some)
+            })
+            .await
+            .unwrap();
         }
         Server { pod: self.address("server").await, service }
     }
@@ -173,20 +169,16 @@ impl TestEnv {
     /// Creates a pod that does not start. Returns the message of its Event.
     pub async fn refused(&self, name: &str, class: &str, node: &str) -> String {
         self.create(name, Some(class), node).await;
-        let end = Instant::now() + TIMEOUT;
         // By UID, because an Event about an earlier pod of this name may come late.
         let uid = self.kubectl(&["get", "pod", name, "-o", "jsonpath={.metadata.uid}"]).await;
         let of = format!("involvedObject.uid={uid},reason=FailedCreatePodSandBox");
-        loop {
-            let message = self
-                .kubectl(&["get", "events", "--field-selector", &of, "-o", "jsonpath={.items[*].message}"])
-                .await;
-            if !message.is_empty() {
-                return message;
-            }
-            assert!(Instant::now() < end, "no Event FailedCreatePodSandBox of {name}");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+        let messages = ["get", "events", "--field-selector", &of, "-o", "jsonpath={.items[*].message}"];
+        until(&format!("an Event FailedCreatePodSandBox of {name}"), async || {
+            let message = self.kubectl(&messages).await;
+            Ok((!message.is_empty()).then_some(message))
+        })
+        .await
+        .unwrap()
     }
 
     async fn create(&self, name: &str, class: Option<&str>, node: &str) {
@@ -206,7 +198,7 @@ impl TestEnv {
 
     pub async fn until_ready(&self, name: &str) {
         let pod = format!("pod/{name}");
-        let ready = ["wait", "--for=condition=Ready", &pod, "--timeout=240s"];
+        let ready = ["wait", "--for=condition=Ready", &pod, "--timeout=600s"];
         if let Err(error) = self.cluster.kubectl(&ready).await {
             panic!("{error:#}\n{}", self.kubectl(&["describe", &pod]).await);
         }
@@ -217,7 +209,7 @@ impl TestEnv {
     }
 
     pub async fn delete(&self, name: &str) {
-        self.kubectl(&["delete", "pod", name, "--timeout=240s"]).await;
+        self.kubectl(&["delete", "pod", name, "--timeout=600s"]).await;
         self.kubectl(&["delete", "events", "--field-selector", &format!("involvedObject.name={name}")]).await;
     }
 
@@ -260,15 +252,13 @@ impl TestEnv {
     /// Asserts that the nodes have no records after all pods are deleted.
     pub async fn nothing_is_left(&self) {
         for node in self.cluster.nodes() {
-            let end = Instant::now() + TIMEOUT;
-            loop {
+            until_ok(&format!("no records on {}", node.name()), async || {
                 let left = self.records(node.name()).await;
-                if left.is_empty() {
-                    break;
-                }
-                assert!(Instant::now() < end, "{}: {left}", node.name());
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
+                ensure!(left.is_empty(), "{left}");
+                Ok(Some(()))
+            })
+            .await
+            .unwrap();
         }
     }
 }

@@ -32,7 +32,7 @@ pub async fn install(env: &TestEnv) {
     }))
     .await;
     let definition = "crd/network-attachment-definitions.k8s.cni.cncf.io";
-    let established = ["wait", "--for=condition=Established", definition, "--timeout=240s"];
+    let established = ["wait", "--for=condition=Established", definition, "--timeout=600s"];
     env.kubectl(&established).await;
     env.kubectl(&["-n", "kube-system", "create", "serviceaccount", "multus"]).await;
     let rules = json!([
