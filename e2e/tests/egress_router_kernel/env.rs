@@ -10,8 +10,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use e2e::netns::wait_until;
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 
@@ -78,11 +79,8 @@ impl TestEnv {
             });
         }
         // Waits for asynchronous changes of the kernel, which would count as changes of the plugin.
-        let end = Instant::now() + RESPONSE_TIMEOUT;
-        while !run("ip netns exec pod ip address show tentative").is_empty() {
-            assert!(Instant::now() < end, "the pod's own addresses stay tentative");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let tentative = || run("ip netns exec pod ip address show tentative");
+        wait_until("no tentative address of the pod", || Ok(tentative().is_empty())).unwrap();
         env
     }
 
@@ -155,17 +153,14 @@ impl TestEnv {
 
     /// Waits until the pod has this state, because the kernel completes the deletion of a link asynchronously.
     pub fn until_state(&self, expected: &str) {
-        let end = Instant::now() + RESPONSE_TIMEOUT;
-        while self.state() != expected && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let reached = wait_until("the pod's state", || Ok(self.state() == expected));
         let now = self.state();
         let differences = |a: &str, b: &str| {
             let b: Vec<&str> = b.lines().collect();
             a.lines().filter(|line| !b.contains(line)).map(str::to_owned).collect::<Vec<_>>()
         };
         assert!(
-            now == expected,
+            reached.is_ok(),
             "new: {:#?}\ngone: {:#?}",
             differences(&now, expected),
             differences(expected, &now)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use e2e::hetzner::{Hetzner, NewNetwork};
-use e2e::wait::TIMEOUT;
+use e2e::wait::until;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::{
@@ -80,16 +80,12 @@ impl Client {
     pub async fn finished(&self, reply: &Reply) -> Value {
         assert_eq!(reply.status, 201, "{:?}", reply.body);
         let path = format!("/actions/{}", reply.body["action"]["id"]);
-        let wait = async {
-            loop {
-                let action = self.get(&path).await.body["action"].clone();
-                if action["status"] != "running" {
-                    return action;
-                }
-                tokio::time::sleep(ACTION / 5).await;
-            }
-        };
-        tokio::time::timeout(TIMEOUT, wait).await.expect("the action ends")
+        until(&format!("the end of {path}"), async || {
+            let action = self.get(&path).await.body["action"].clone();
+            Ok((action["status"] != "running").then_some(action))
+        })
+        .await
+        .unwrap()
     }
 }
 

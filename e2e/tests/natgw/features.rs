@@ -189,7 +189,8 @@ async fn steady_state_writes_nothing_and_lists_the_cloud_once_a_poll() {
         assert!(polls.len() >= 3, "{list}: {polls:?}");
         for (one, next) in polls.iter().zip(polls.iter().skip(1)) {
             let gap = next.at.duration_since(one.at).unwrap();
-            assert!(gap >= Duration::from_millis(2900), "{gap:?} between two lists of {list}");
+            // Half of the interval, because the proxy may record a request late.
+            assert!(gap >= Duration::from_millis(1500), "{gap:?} between two lists of {list}");
         }
     }
     assert!(asked.iter().all(|request| request.method == "GET"));

@@ -1,6 +1,7 @@
 //! Setup and teardown Jobs on the real Job controller: defects 2 to 6, 8, 11, 15, 17, 21, 22.
 
-use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv, task_of};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv, task_of};
+use e2e::wait::until;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -238,14 +239,15 @@ async fn defect_22_the_jobs_pod_needs_a_privileged_namespace_and_is_refused_else
     };
     admitted("privileged").await.unwrap();
     // The admission plugin learns of a namespace's label through its own cache, which a new namespace every time would never reach.
-    let mut refusal = String::new();
-    let end = tokio::time::Instant::now() + TIMEOUT;
-    while refusal.is_empty() && tokio::time::Instant::now() < end {
-        match admitted("restricted").await {
-            Err(kube::Error::Api(status)) => refusal = status.message,
-            other => drop(other.unwrap()),
+    let refusal = until("the refusal of a privileged pod", async || match admitted("restricted").await {
+        Err(kube::Error::Api(status)) => Ok(Some(status.message)),
+        other => {
+            other?;
+            Ok(None)
         }
-    }
+    })
+    .await
+    .unwrap();
     assert!(refusal.contains("PodSecurity") && refusal.contains("privileged"), "{refusal}");
 }
 

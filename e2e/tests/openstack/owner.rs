@@ -1,12 +1,11 @@
 //! A cloud is stopped with the process that started it, also if that is killed.
 
 use std::path::Path;
-use std::time::Duration;
 
+use anyhow::ensure;
 use e2e::openstack::{Knobs, OpenStack, Part, Parts, Release};
 use e2e::program::Owner;
-use e2e::wait::TIMEOUT;
-use tokio::time::{sleep, timeout};
+use e2e::wait::until_ok;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: facts about the services of OpenStack"]
@@ -29,10 +28,11 @@ async fn nothing_outlives_an_owner_that_is_killed() {
     };
     assert_eq!(left().len(), 3);
     owner.kill().unwrap();
-    let end = timeout(TIMEOUT, async {
-        while Path::new(folder).exists() || !left().is_empty() {
-            sleep(Duration::from_millis(50)).await;
-        }
-    });
-    assert!(end.await.is_ok(), "left: {:?}, folder: {}", left(), Path::new(folder).exists());
+    until_ok("the end of the cloud", async || {
+        let (left, is_there) = (left(), Path::new(folder).exists());
+        ensure!(left.is_empty() && !is_there, "left: {left:?}, folder: {is_there}");
+        Ok(Some(()))
+    })
+    .await
+    .unwrap();
 }
