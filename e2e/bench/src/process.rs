@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use e2e::fault_proxy::{FaultProxy, Recorded};
 use e2e::program::{Launch, Program, free_port};
+use e2e::wait::TIMEOUT;
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -15,8 +16,6 @@ use crate::report::{Bench, mebibytes, milliseconds};
 
 /// Between two polls of /readyz: short against a start, and little work for the machine.
 const POLL: Duration = Duration::from_millis(2);
-/// Longer than any start or end.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// From ready to the measurement of the memory: the caches are filled, the first reconciliation is made, and the buffers of the
 /// start are returned.
 pub(crate) const STEADY: Duration = Duration::from_secs(10);

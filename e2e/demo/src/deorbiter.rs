@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use common::api::deorbit::{Deorbit, Phase};
 use e2e::openstack::{CLOUD, OpenStack, Parts, Release, Service};
 use e2e::providers::{self, DELETE, Providers, RETAIN};
+use e2e::wait::TIMEOUT;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::PostParams;
@@ -20,8 +21,6 @@ const NAME: &str = "prod";
 const SHOP: &str = "shop";
 /// A volume of the project that does not belong to the cluster.
 const UNRELATED: &str = "unrelated";
-/// Octavia needs half a minute to delete a load balancer, and more on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(300);
 /// Shorter than any phase lasts.
 const POLL: Duration = Duration::from_millis(250);
 /// Service, path, key of the list, what it is called, field of the state.

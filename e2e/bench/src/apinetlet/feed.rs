@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use apinetlet::names::{Flavor, Kind};
 use apinetlet::origin::{Keys, Layout, Origin};
 use bytes::Bytes;
+use e2e::wait::TIMEOUT;
 use futures::{StreamExt as _, stream};
 use http::{Method, Request, Response};
 use http_body::Frame;
@@ -41,8 +42,6 @@ const KIND: &str = "NetworkInterface";
 const FRAME: usize = 64;
 /// The version of all objects at first.
 const FIRST_VERSION: u64 = 1000;
-/// Longer than any change takes.
-const LONGEST: Duration = Duration::from_secs(60);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -114,7 +113,7 @@ impl Feed {
         let object = apinet_interface(number, self.state.next(), apinet_state);
         let begun = Instant::now();
         self.state.events.send((FLAVOR.names().apinet, event("MODIFIED", &object)))?;
-        let written = tokio::time::timeout(LONGEST, self.statuses.recv()).await.context("no write")?;
+        let written = tokio::time::timeout(TIMEOUT, self.statuses.recv()).await.context("no write")?;
         Ok(written.context("the server ended")?.duration_since(begun))
     }
 }

@@ -17,6 +17,7 @@ use cgw_controller::api::TunMac;
 use cgw_controller::names;
 use e2e::netns::{Lab, Node, Port};
 use e2e::program::Program;
+use e2e::wait::TIMEOUT;
 use futures::{StreamExt as _, stream};
 use http::{Method, Request, Response};
 use http_body::Frame;
@@ -44,8 +45,6 @@ const API_SERVER: u16 = 8001;
 const ADMIN: u16 = 8080;
 /// Poll interval of the readiness.
 const POLL: Duration = Duration::from_millis(5);
-/// Longer than a start on a busy machine.
-const LONGEST: Duration = Duration::from_secs(120);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -111,7 +110,7 @@ impl Agent {
 
     /// Waits until the datapath is programmed; how long it took from the start.
     pub(super) async fn until_ready(&self) -> Result<Duration> {
-        while self.started.elapsed() < LONGEST {
+        while self.started.elapsed() < TIMEOUT {
             if let Some(status) = self.program.exited()? {
                 bail!("it ended before it was ready: {status}\n{}", self.program.output().lines().join("\n"));
             }
@@ -121,7 +120,7 @@ impl Agent {
             }
             tokio::time::sleep(POLL).await;
         }
-        bail!("it is not ready after {LONGEST:?}:\n{}", self.program.output().lines().join("\n"))
+        bail!("it is not ready after {TIMEOUT:?}:\n{}", self.program.output().lines().join("\n"))
     }
 
     /// How many writes the stand-in has refused.

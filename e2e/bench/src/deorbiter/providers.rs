@@ -12,6 +12,7 @@ use e2e::natgw::wait_for;
 use e2e::openstack::{OpenStack, Project, Service};
 use e2e::program::Program;
 use e2e::providers::{self, DELETE, Providers};
+use e2e::wait::{TIMEOUT, until_ok};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service as KubeService};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
@@ -33,10 +34,6 @@ const VOLUMES: usize = 5;
 const VOLUME_RUNS: usize = 5;
 /// Runs with a load balancer: each takes a minute.
 const BALANCER_RUNS: usize = 2;
-/// Octavia needs half a minute to delete a load balancer, and more on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(300);
-/// The time until claims are admitted again after a block.
-const UNBLOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two polls of OpenStack: a hundredth of what is measured.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -189,12 +186,7 @@ impl<'a> Cluster<'a> {
 
     /// Retries, because the API server's watch reports the end of a block a moment later.
     async fn admitted(&self, create: impl AsyncFn() -> Result<()>) -> Result<()> {
-        let began = Instant::now();
-        while let Err(error) = create().await {
-            ensure!(began.elapsed() < UNBLOCK_TIMEOUT, "{error:#}");
-            tokio::time::sleep(POLL).await;
-        }
-        Ok(())
+        until_ok("the end of the block", async || create().await.map(Some)).await
     }
 
     /// Waits until OpenStack has none of the objects.

@@ -7,6 +7,7 @@ use common::api::deorbit::Phase;
 use e2e::deorbiter::Driver;
 use e2e::openstack::Part;
 use e2e::program::Program;
+use e2e::wait::TIMEOUT;
 
 use super::stage::{COUNTED_TARGET, Stage, metadata};
 use crate::machine::processor_time;
@@ -17,8 +18,6 @@ use crate::report::{Bench, an_hour, milliseconds};
 /// often.
 const CALM: Duration = Duration::from_secs(300);
 const WINDOW: Duration = Duration::from_secs(60);
-/// Longer than a Deorbit takes to reach a phase.
-const TIMEOUT: Duration = Duration::from_secs(120);
 /// Volumes that Cinder does not delete.
 const STUCK: usize = 3;
 /// The Deorbit.

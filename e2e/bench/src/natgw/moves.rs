@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use common::k8s::{Job, job};
 use e2e::natgw::{FLOATING_IP_LABEL, TestEnv};
+use e2e::wait::TIMEOUT;
 use futures::StreamExt as _;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
@@ -19,7 +20,7 @@ use natgw::names;
 use tokio::task::JoinSet;
 
 use super::stage::{ACTION, Stage, StageNode, WITH_FLOATING_IP};
-use crate::process::{TIMEOUT, stop};
+use crate::process::stop;
 use crate::report::{Bench, milliseconds};
 
 /// First gateways, for each number of Nodes. Each needs a Node that was no gateway before.

@@ -8,12 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::fault_proxy::Recorded;
 use e2e::program::{Launch, Program};
 use e2e::routegc::TestEnv;
+use e2e::wait::TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::process::Requests;
 
-/// routegc cancels a reconciliation after two minutes.
-const TIMEOUT: Duration = Duration::from_secs(150);
 /// The RouteGC.
 pub(crate) const POLICY: &str = "bench";
 /// Ports of servers on the router's network: a large cluster, or several in one project.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use e2e::program::Program;
+use e2e::wait::TIMEOUT;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
@@ -20,8 +21,6 @@ const POLL: Duration = Duration::from_millis(50);
 const SETTLE: Duration = Duration::from_millis(100);
 /// Time for a person to read between two chapters.
 pub(super) const READING: Duration = Duration::from_secs(1);
-/// Longer than any step takes on a busy machine.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Lines of each natgw's log that are shown after a failure.
 const LOG_LINES: usize = 15;
 
