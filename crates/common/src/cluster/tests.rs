@@ -400,7 +400,7 @@ mod further {
             cache::Builder::new(Api::<ConfigMap>::all(main), &(), &metrics).readiness(&readiness).start();
         let of_edge = edge.cache(Api::<ConfigMap>::all(edge.client.clone())).start();
         let synced = async { tokio::join!(of_main.synced(), of_edge.synced()) };
-        tokio::time::timeout(Duration::from_secs(20), synced).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(300), synced).await.unwrap();
         for (cache, name) in [(&of_main, "of-main"), (&of_edge, "of-edge")] {
             let names: Vec<_> = cache.list().iter().map(|map| map.metadata.name.clone().unwrap()).collect();
             assert_eq!(names, [name]);
