@@ -13,6 +13,8 @@ use std::{
 
 /// How long an attempt waits for a response; after one attempt, a packet counts as dropped.
 const SILENCE: Duration = Duration::from_millis(1500);
+/// Limit of a response that is expected, far longer than it takes on a busy machine.
+const LONGEST: Duration = Duration::from_secs(300);
 /// Attempts where a response is expected.
 const ATTEMPTS: usize = 20;
 
@@ -176,9 +178,18 @@ impl Open {
         (count > 0).then(|| line.trim().to_owned())
     }
 
-    /// Whether a line comes back within the deadline.
+    /// Whether a line comes back.
     pub fn works(&mut self) -> bool {
-        self.reader.get_ref().set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        self.echoes(LONGEST)
+    }
+
+    /// Whether no line comes back.
+    pub fn is_broken(&mut self) -> bool {
+        !self.echoes(SILENCE)
+    }
+
+    fn echoes(&mut self, timeout: Duration) -> bool {
+        self.reader.get_ref().set_read_timeout(Some(timeout)).unwrap();
         self.reader.get_mut().write_all(b"line\n").is_ok() && self.line().as_deref() == Some("line")
     }
 }

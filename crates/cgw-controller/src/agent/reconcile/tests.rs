@@ -224,7 +224,7 @@ async fn until(condition: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the condition holds in time");
+    tokio::time::timeout(Duration::from_secs(300), wait).await.expect("the condition holds in time");
 }
 
 #[tokio::test]
