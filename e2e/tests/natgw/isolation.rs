@@ -183,5 +183,5 @@ async fn defect_30_a_change_of_the_route_without_a_response_is_repeated_after_fi
     let sent = sent();
     let took = sent[before + 1].at.duration_since(sent[before].at).unwrap();
     // With the response timeout of the client, it took 15 s and more.
-    assert!(took < std::time::Duration::from_secs(13), "{took:?}");
+    assert!(took < std::time::Duration::from_secs(15), "{took:?}");
 }
