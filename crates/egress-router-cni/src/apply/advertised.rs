@@ -93,7 +93,7 @@ mod tests {
             }
             let mut socket = Socket::open(Protocol::Route).unwrap();
             let router = socket.link_by_name("eth1").unwrap().unwrap().index;
-            let end = Instant::now() + Duration::from_secs(10);
+            let end = Instant::now() + Duration::from_secs(300);
             while advertised(&mut socket).unwrap().is_empty() {
                 assert!(Instant::now() < end, "the kernel took no advertisement");
                 // Sending fails until the link is up and has its address.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use egress_router_cni::cni::Code;
 
 use super::gate::{Fault, Planned};
-use super::node::{Snapshot, TestEnv};
+use super::node::{LONGEST, Snapshot, TestEnv};
 
 const ADD: [&str; 4] =
     ["DescribeAddresses", "DescribeNetworkInterfaces", "AssignPrivateIpAddresses", "AssociateAddress"];
@@ -57,9 +57,9 @@ fn a_lasting_temporary_failure_has_code_11_and_leaves_nothing() {
             } else {
                 assert!(matches!(fault, Fault::CutAfter), "{action}");
             }
-            assert!(start.elapsed() < Duration::from_secs(10), "{action}: {:?}", start.elapsed());
+            assert!(start.elapsed() < LONGEST, "{action}: {:?}", start.elapsed());
             env.gate.calm();
-            env.a.retry.set(Duration::from_secs(20));
+            env.a.retry.set(LONGEST);
             env.a.del().unwrap();
             assert_eq!(env.snapshot(), Snapshot::clean(), "{action}");
         }
@@ -76,7 +76,7 @@ fn a_del_that_ec2_throttles_has_code_11() {
         assert_eq!(env.a.del().unwrap_err().code, Code::TryAgain);
         assert!(env.a.state().is_some(), "what is left is still written down");
         env.gate.calm();
-        env.a.retry.set(Duration::from_secs(20));
+        env.a.retry.set(LONGEST);
         env.a.del().unwrap();
         assert_eq!(env.snapshot(), Snapshot::clean());
     }

@@ -93,7 +93,7 @@ impl Moto {
             url: &format!("{}{path}", self.url),
             headers: &headers,
             body: body.as_bytes(),
-            timeout: Duration::from_secs(30),
+            timeout: TIMEOUT,
             proxy: false,
         };
         Network::new().send(&request).ok()

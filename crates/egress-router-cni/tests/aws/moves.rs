@@ -1,7 +1,7 @@
 //! An Elastic IP moves with its pod, and no other address changes.
 
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
@@ -10,7 +10,7 @@ use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
 use egress_router_cni::http::Network;
 
-use super::node::{Memory, Node, Snapshot, TestEnv};
+use super::node::{LONGEST, Memory, Node, Snapshot, TestEnv};
 
 #[test]
 fn an_attachment_gets_its_own_private_address() {
@@ -123,7 +123,7 @@ fn add_alone(settings: &settings::Aws, public: Ipv4Addr) -> Added {
     let (network, nothing) = (Network::new(), |_: &str| None);
     let addresses = [ipnet::IpNet::new(public.into(), 32).unwrap()];
     let request = Request { addresses: &addresses, master: None, before: None };
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LONGEST;
     let mut memory = Memory::default();
     let result = acquire(&Cloud::new(&network, settings, &nothing), request, &mut memory, deadline);
     (result, memory.0.map(|state| serde_json::to_string(&state).unwrap()))

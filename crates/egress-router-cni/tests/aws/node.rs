@@ -22,6 +22,8 @@ use super::gate::{Backend, Form, Gate};
 use super::metadata::Metadata;
 use super::xml::Element;
 
+/// Time limit of a call that succeeds, far longer than it takes on a busy machine.
+pub const LONGEST: Duration = Duration::from_secs(300);
 pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
 
 /// An EC2 with two nodes in one subnet, and one Elastic IP.
@@ -245,7 +247,7 @@ impl Node {
             metadata_endpoint: Some(metadata.url()),
             allow_reassociation: None,
         };
-        let retry = Cell::new(Duration::from_secs(20));
+        let retry = Cell::new(LONGEST);
         Self { metadata, interface, mac, settings, public, file: RefCell::new(None), retry }
     }
 

@@ -13,6 +13,9 @@ use crate::plan::undo::Undo;
 use crate::sys::Namespace;
 use crate::sys::isolated::{advertise_router, ip, new_namespace};
 
+/// Far longer than anything takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
 /// The calling thread is in the pod's namespace, like the plugin; the node is another namespace.
 pub struct Place {
     node: Namespace,
@@ -97,7 +100,7 @@ impl Place {
             let line = counters.lines().find(|line| line.starts_with("Icmp6InRouterAdvertisements")).unwrap();
             line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
         };
-        let (before, end) = (heard(), Instant::now() + Duration::from_secs(10));
+        let (before, end) = (heard(), Instant::now() + TIMEOUT);
         // The kernel counts an advertisement before it processes it: when the second is counted, the first is processed.
         while heard() < before + 2 {
             assert!(Instant::now() < end, "the pod hears no router");
@@ -166,7 +169,7 @@ fn timeless(page: &str) -> String {
 
 /// The kernel adds IPv6's routes of an address or an enabled link asynchronously.
 fn settle() {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + TIMEOUT;
     let (addresses, links) = (ip("-6 -o addr show"), ip("-o link show up"));
     let addresses = addresses.split_whitespace().filter_map(|word| word.split_once('/'));
     let names = links.lines().filter_map(|line| line.split([':', '@']).nth(1)).map(str::trim);

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::sys::isolated::ip;
-use lab::{Lab, Network, attachment, connect, delete, failed_connect, install, pod_serves, send};
+use lab::{
+    Lab, NO_REPLY_TIMEOUT, Network, TIMEOUT, attachment, connect, delete, failed_connect, install,
+    pod_serves, send,
+};
 
 fn seen(address: &str) -> IpAddr {
     address.parse().unwrap()
@@ -207,7 +210,7 @@ fn older_connections_continue() {
         lab.default_through(1);
         for (ours, theirs) in &mut pairs {
             ours.write_all(b"!").unwrap();
-            theirs.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            theirs.set_read_timeout(Some(NO_REPLY_TIMEOUT)).unwrap();
             assert_eq!(theirs.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
         }
     });
@@ -253,7 +256,7 @@ fn older_connections_continue_and_do_not_extend_the_allow_list() {
         pairs.append(&mut lost);
         for (ours, theirs) in &mut pairs {
             ours.write_all(b"!").unwrap();
-            theirs.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            theirs.set_read_timeout(Some(NO_REPLY_TIMEOUT)).unwrap();
             assert_eq!(theirs.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
         }
         let listed = nft(&["list", "counter", "inet", "other", "out"]);
@@ -263,7 +266,7 @@ fn older_connections_continue_and_do_not_extend_the_allow_list() {
         for (ours, _) in &mut pairs {
             ours.write_all(b"!").unwrap();
         }
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + TIMEOUT;
         while nft(&["list", "counter", "inet", "other", "out"]).contains("packets 0 ") {
             assert!(Instant::now() < end, "nothing leaves by net1");
         }
@@ -284,7 +287,7 @@ fn standing(lab: &Lab) -> Vec<(TcpStream, TcpStream)> {
     let mut pairs: Vec<_> = inward.collect();
     pairs.extend(there.iter().map(|listener| (connect(&address(listener)).unwrap(), accepted(listener))));
     for end in pairs.iter().flat_map(|(ours, theirs)| [ours, theirs]) {
-        end.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        end.set_read_timeout(Some(TIMEOUT)).unwrap();
     }
     pairs
 }

@@ -17,9 +17,9 @@ use crate::sys::Namespace;
 use crate::sys::isolated::ip;
 
 /// Deadline, far longer than any reply takes on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for replies that are not expected, longer than an immediate reply takes.
-const NO_REPLY_TIMEOUT: Duration = Duration::from_millis(300);
+pub(super) const NO_REPLY_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A network that the pod is linked to.
 pub(super) struct Network {
