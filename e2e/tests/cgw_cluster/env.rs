@@ -42,7 +42,7 @@ const SERVER_PORT: u16 = 8080;
 const PAUSE_IMAGE: &str = "perimeter.dev/pause:1";
 pub const BUSYBOX_IMAGE: &str = "perimeter.dev/busybox:1";
 /// Far longer than anything takes on a busy machine.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests without a response before that is a result: a packet can be lost while neighbours are resolved.
 const ATTEMPTS: usize = 3;
 

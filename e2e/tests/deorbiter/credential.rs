@@ -139,7 +139,8 @@ async fn stopped_after_the_delete_a_run_completes_and_a_refused_delete_is_listed
     let refused = keystone.rule(deletes(), Fault::Reject(Reply::status(StatusCode::FORBIDDEN)));
     let deorbiter = env.deorbiter().unwrap();
     claim(&env, &project, "first").await;
-    let asked = json!({"onTimeout": "Block", "timeouts": {"apiUnavailable": "5s"}});
+    // Long enough for two attempts on a busy machine.
+    let asked = json!({"onTimeout": "Block", "timeouts": {"apiUnavailable": "20s"}});
     env.deorbit("refused", delete(asked)).await.unwrap();
     let status = env.wait_for_debris("refused").await.unwrap();
     let [left] = status.debris.as_slice() else { panic!("{status:#?}") };

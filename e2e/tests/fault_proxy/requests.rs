@@ -128,7 +128,8 @@ async fn delay_is_before_or_after_the_server() {
 #[tokio::test]
 async fn delayed_write_arrives_although_the_controller_gave_up() {
     let (server, proxy) = env().await;
-    let rule = proxy.rule(Matcher::writes(), Fault::DelayRequest(Duration::from_millis(200)));
+    // Long enough to give up on a busy machine.
+    let rule = proxy.rule(Matcher::writes(), Fault::DelayRequest(Duration::from_secs(3)));
     let url = proxy.url();
     let giving_up = tokio::spawn(async move { post(&url, "/late").await.map(|_| ()) });
     proxy.wait_applied(rule, 1, TIMEOUT).await.unwrap();

@@ -27,7 +27,7 @@ fn a_private_client_is_seen_as_the_floating_ip(kind: Iptables) {
     assert_eq!(node.sh("iptables -S FORWARD").unwrap(), "-P FORWARD DROP\n");
     setup(&env.gateway, FIRST);
     env.client_is_seen_as(FIRST);
-    assert!(env.client.node.pings(env.network.host()).unwrap());
+    wait_until("a reply to a ping", || env.client.node.pings(env.network.host())).unwrap();
     assert_eq!(node.sh("cat /proc/sys/net/ipv4/conf/{all,eth0,ens10}/rp_filter").unwrap(), "2\n2\n2\n");
 }
 
