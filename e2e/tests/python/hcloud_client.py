@@ -12,7 +12,7 @@ ENDPOINT = os.environ["HCLOUD_ENDPOINT"]
 
 def client(token=os.environ["HCLOUD_TOKEN"]):
     # Actions take 50 ms in the tests that use this.
-    return Client(token=token, api_endpoint=ENDPOINT, poll_interval=0.02, timeout=20)
+    return Client(token=token, api_endpoint=ENDPOINT, poll_interval=0.02, timeout=300)
 
 
 def refused(code, call, *args, **kwargs):
