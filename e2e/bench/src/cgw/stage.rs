@@ -8,8 +8,9 @@ use e2e::control_plane::ControlPlane;
 use e2e::program::{Launch, Program};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
-use kube::{Client, Config};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::{Client, Config, ResourceExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -153,7 +154,14 @@ impl Stage {
         let begun = Instant::now();
         let outcome: Value = keeper.request(request).await?;
         let took = begun.elapsed();
-        let updated = outcome.get("updated").and_then(Value::as_array).map_or(0, Vec::len);
+        // The periodic reconciliation may have updated some of them.
+        let mac = mac(number + 1);
+        let is_updated = |service: &Service| {
+            service.annotations().get(&format!("{PREFIX}/tun-mac")).is_some_and(|one| *one == mac)
+        };
+        let services = Api::<Service>::namespaced(self.client.clone(), TENANT);
+        let services = services.list(&ListParams::default()).await?;
+        let updated = services.iter().filter(|service| is_updated(service)).count();
         ensure!(updated == SERVICES, "{updated} of {SERVICES} Services: {outcome}");
         Ok(took)
     }
