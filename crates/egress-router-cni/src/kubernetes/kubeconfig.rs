@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -69,7 +69,7 @@ struct Cluster {
     server: String,
     tls_server_name: Option<String>,
     insecure_skip_tls_verify: bool,
-    certificate_authority: Option<PathBuf>,
+    certificate_authority: Option<String>,
     certificate_authority_data: Option<String>,
     proxy_url: Option<String>,
 }
@@ -85,10 +85,10 @@ struct NamedUser {
 struct User {
     token: Option<String>,
     #[serde(rename = "tokenFile")]
-    token_file: Option<PathBuf>,
-    client_certificate: Option<PathBuf>,
+    token_file: Option<String>,
+    client_certificate: Option<String>,
     client_certificate_data: Option<String>,
-    client_key: Option<PathBuf>,
+    client_key: Option<String>,
     client_key_data: Option<String>,
     exec: Option<serde::de::IgnoredAny>,
     auth_provider: Option<serde::de::IgnoredAny>,
@@ -106,6 +106,11 @@ fn bounded(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The value of a key. client-go treats an empty one as not set.
+fn non_empty(value: &Option<String>) -> Option<&str> {
+    value.as_deref().filter(|value| !value.is_empty())
+}
+
 /// The file that a message is about.
 struct At<'a>(&'a Path);
 
@@ -119,7 +124,7 @@ impl At<'_> {
     }
 
     /// Relative paths are relative to the kubeconfig.
-    fn read(&self, key: &str, file: &Path) -> Result<Vec<u8>, Error> {
+    fn read(&self, key: &str, file: &str) -> Result<Vec<u8>, Error> {
         let file = self.0.parent().unwrap_or(Path::new("/")).join(file);
         bounded(&file).map_err(|error| {
             self.error(Code::Io, format_args!("{key} {} cannot be read", file.display()))
@@ -131,11 +136,10 @@ impl At<'_> {
     fn bytes(
         &self,
         key: &str,
-        data: Option<&String>,
-        file: Option<&PathBuf>,
+        data: &Option<String>,
+        file: &Option<String>,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let filled = |text: &&String| !text.is_empty();
-        match (data.filter(filled), file.filter(|path| !path.as_os_str().is_empty())) {
+        match (non_empty(data), non_empty(file)) {
             (Some(data), _) => {
                 let dense: String = data.split_ascii_whitespace().collect();
                 STANDARD
@@ -201,14 +205,14 @@ impl Access {
         let authorities = at
             .bytes(
                 "certificate-authority",
-                cluster.certificate_authority_data.as_ref(),
-                cluster.certificate_authority.as_ref(),
+                &cluster.certificate_authority_data,
+                &cluster.certificate_authority,
             )?
             .map(|pem| at.certificates("certificate-authority", &pem))
             .transpose()?;
         Ok(Self {
             server: server(&at, &cluster.server)?,
-            server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()),
+            server_name: non_empty(&cluster.tls_server_name).map(str::to_owned),
             authorities,
             skip_verification: cluster.insecure_skip_tls_verify,
             token: user.token(&at)?,
@@ -229,18 +233,18 @@ impl Access {
 
 impl Kubeconfig {
     fn current(self, at: &At<'_>) -> Result<(Cluster, User), Error> {
-        let desired = self.current_context.filter(|name| !name.is_empty());
-        let desired = desired.ok_or_else(|| at.invalid("current-context is missing"))?;
+        let desired =
+            non_empty(&self.current_context).ok_or_else(|| at.invalid("current-context is missing"))?;
         let named = |what: &str, name: &str| at.invalid(format_args!("there is no {what} {name:?}"));
         let context = self.contexts.into_iter().find(|context| context.name == desired);
-        let context = context.ok_or_else(|| named("context", &desired))?.context;
+        let context = context.ok_or_else(|| named("context", desired))?.context;
         let cluster = self.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
         let cluster = cluster.ok_or_else(|| named("cluster", &context.cluster))?.cluster;
-        let user = match context.user.filter(|name| !name.is_empty()) {
+        let user = match non_empty(&context.user) {
             None => User::default(),
             Some(name) => {
                 let user = self.users.into_iter().find(|user| user.name == name);
-                user.ok_or_else(|| named("user", &name))?.user
+                user.ok_or_else(|| named("user", name))?.user
             }
         };
         Ok((cluster, user))
@@ -249,10 +253,11 @@ impl Kubeconfig {
 
 impl Cluster {
     fn supported(&self, at: &At<'_>) -> Result<(), Error> {
-        if self.proxy_url.as_ref().is_some_and(|url| !url.is_empty()) {
+        if non_empty(&self.proxy_url).is_some() {
             return Err(at.invalid("proxy-url is not supported: the node must reach the API server itself"));
         }
-        let has_authority = self.certificate_authority.is_some() || self.certificate_authority_data.is_some();
+        let has_authority =
+            non_empty(&self.certificate_authority).or(non_empty(&self.certificate_authority_data)).is_some();
         if self.insecure_skip_tls_verify && has_authority {
             return Err(at.invalid(
                 "insecure-skip-tls-verify and a certificate-authority contradict each other: leave one of them out",
@@ -268,8 +273,8 @@ impl User {
         for (key, there) in [
             ("exec", self.exec.is_some()),
             ("auth-provider", self.auth_provider.is_some()),
-            ("username", self.username.is_some()),
-            ("as", self.impersonate.is_some()),
+            ("username", non_empty(&self.username).is_some()),
+            ("as", non_empty(&self.impersonate).is_some()),
         ] {
             if there {
                 return Err(at.invalid(format_args!("{key} of a user {only}")));
@@ -280,7 +285,7 @@ impl User {
 
     /// The file has precedence, as in client-go, because it is renewed.
     fn token(&self, at: &At<'_>) -> Result<Option<String>, Error> {
-        let (key, token) = match self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty()) {
+        let (key, token) = match non_empty(&self.token_file) {
             Some(file) => {
                 let bytes = at.read("tokenFile", file)?;
                 ("tokenFile", String::from_utf8(bytes).map_err(|_| at.invalid("tokenFile is not UTF-8"))?)
@@ -299,12 +304,9 @@ impl User {
         &self,
         at: &At<'_>,
     ) -> Result<Option<(Vec<Certificate<'static>>, PrivateKey<'static>)>, Error> {
-        let certificate = at.bytes(
-            "client-certificate",
-            self.client_certificate_data.as_ref(),
-            self.client_certificate.as_ref(),
-        )?;
-        let key = at.bytes("client-key", self.client_key_data.as_ref(), self.client_key.as_ref())?;
+        let certificate =
+            at.bytes("client-certificate", &self.client_certificate_data, &self.client_certificate)?;
+        let key = at.bytes("client-key", &self.client_key_data, &self.client_key)?;
         let (certificate, key) = match (certificate, key) {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, None) => return Ok(None),

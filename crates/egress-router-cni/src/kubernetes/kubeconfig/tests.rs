@@ -99,6 +99,20 @@ fn unsupported_options_are_named() {
 }
 
 #[test]
+fn an_empty_value_is_not_set() {
+    let cluster = json!({
+        "insecure-skip-tls-verify": true, "certificate-authority": "", "certificate-authority-data": "",
+        "proxy-url": "", "tls-server-name": "",
+    });
+    let user = json!({
+        "token": SECRET, "tokenFile": "", "client-certificate": "", "client-key-data": "", "username": "", "as": "",
+    });
+    let access = parse(cluster, user).unwrap();
+    assert!(access.skip_verification && access.authorities.is_none() && access.identity.is_none());
+    assert_eq!((access.token.as_deref(), access.server_name), (Some(SECRET), None));
+}
+
+#[test]
 fn missing_values_are_named() {
     for (text, code, word) in [
         ("", Code::Decode, "not a kubeconfig"),
