@@ -7,7 +7,7 @@ use clap::{ArgAction, Args as Group, Parser, ValueEnum};
 use common::args::{BindAddress, RuntimeArgs};
 use common::cluster::ClusterArgs;
 use common::command::PlanArgs;
-use common::k8s::validation::{is_dns_label, is_label_value};
+use common::validation::{is_dns_label, is_label_value};
 
 use crate::clusters::ApiNetName;
 use crate::connection::ConnectionArgs;

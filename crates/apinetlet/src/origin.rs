@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use common::k8s::validation::is_label_value;
+use common::validation::is_label_value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::names::{Flavor, Kind};

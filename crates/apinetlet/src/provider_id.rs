@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use common::k8s::validation::is_dns_subdomain;
+use common::validation::is_dns_subdomain;
 
 use crate::names::Flavor;
 

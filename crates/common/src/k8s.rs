@@ -10,7 +10,6 @@ use serde::{Deserialize, Deserializer};
 
 pub mod job;
 pub mod node;
-pub mod validation;
 
 pub use job::Job;
 pub use node::Node;

@@ -16,7 +16,7 @@
 //!
 //! | feature   | modules |
 //! |-----------|---------|
-//! | (none)    | [`plan`], [`names`], [`backoff`] |
+//! | (none)    | [`plan`], [`names`], [`backoff`], [`validation`] |
 //! | `conditions` | [`conditions`] |
 //! | `netlink` | [`netlink`]: links, addresses, routes, rules and nf_tables, without an async runtime |
 //! | `isolated` | `netlink::isolated`: network namespaces for tests |
@@ -31,6 +31,7 @@
 pub mod backoff;
 pub mod names;
 pub mod plan;
+pub mod validation;
 
 #[cfg(feature = "conditions")]
 pub mod conditions;

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::validation::{is_dns_label, is_dns_subdomain};
+
 use self::kubeconfig::Access;
 use self::request::{Client, Response};
 use crate::cni::{Code, Error};
-use crate::config::ip_config::is_object_name;
 use crate::http::retry::RetryBudget;
 
 /// Timeout of one attempt: the API server responds within milliseconds, and another connection may reach another of its instances.
@@ -36,11 +37,12 @@ pub fn config_map(
     deadline: Duration,
 ) -> Result<BTreeMap<String, String>, Error> {
     // Both become part of the URL, and the namespace comes from the runtime's arguments.
-    for (what, text, longest) in [("namespace", namespace, 63), ("ConfigMap", name, 253)] {
-        if !is_object_name(text, longest) {
-            let message = format!(
-                "{text:?} is not a valid {what} name: lower-case letters, digits, '-' and '.' are allowed"
-            );
+    for (what, text, is_valid, allowed) in [
+        ("namespace", namespace, is_dns_label(namespace), "lower-case letters, digits and '-'"),
+        ("ConfigMap", name, is_dns_subdomain(name), "lower-case letters, digits, '-' and '.'"),
+    ] {
+        if !is_valid {
+            let message = format!("{text:?} is not a valid {what} name: {allowed} are allowed");
             return Err(Error::new(Code::InvalidConfig, message));
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use common::k8s::validation::{is_dns_subdomain, is_label_value};
+use common::validation::{is_dns_subdomain, is_label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 pub use kube::core::Selector;
 use serde::Deserialize;

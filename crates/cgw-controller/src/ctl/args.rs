@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Subcommand, ValueEnum};
 use common::args::{AdminArgs, BindAddress, ClientArgs, LeaderArgs, LogArgs, RuntimeArgs};
-use common::k8s::validation::{is_dns_label, is_dns_subdomain};
+use common::validation::{is_dns_label, is_dns_subdomain};
 
 use crate::api::Vip;
 use crate::names;

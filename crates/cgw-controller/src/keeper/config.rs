@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::args::duration;
 use common::config::Error;
-use common::k8s::validation::is_dns_subdomain;
+use common::validation::is_dns_subdomain;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::api::address::{Vip, VipRange};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use common::validation::{is_dns_label, is_dns_subdomain};
 use serde_json::Value;
 
 use super::ip::Ip;
@@ -31,20 +32,19 @@ impl IpConfig {
     pub fn parse(field: &Field<'_>) -> Result<Self, Error> {
         let dict = field.dict()?;
         dict.only(&["namespace", "name", "overrides"])?;
-        let named = |key: &str, longest: usize| {
-            match (dict.get(key), dict.text(key)?) {
-            (Some(field), Some(text)) if !is_object_name(text, longest) => Err(field.invalid(format_args!(
-                "it must be a name as Kubernetes gives them: up to {longest} lower-case letters, digits, '-' and '.'"
-            ))),
-            (_, text) => Ok(text.map(str::to_owned)),
-        }
-        };
+        let named =
+            |key: &str, is_valid: fn(&str) -> bool, allowed: &str| match (dict.get(key), dict.text(key)?) {
+                (Some(field), Some(text)) if !is_valid(text) => Err(field
+                    .invalid(format_args!("it must be a name as Kubernetes gives them: up to {allowed}"))),
+                (_, text) => Ok(text.map(str::to_owned)),
+            };
         Ok(Self {
-            namespace: named("namespace", 63)?,
-            name: named("name", 253)?.ok_or_else(|| {
-                let path = dict.path_of("name");
-                Error::new(Code::InvalidConfig, format!("{path} is missing: it must name a ConfigMap"))
-            })?,
+            namespace: named("namespace", is_dns_label, "63 lower-case letters, digits and '-'")?,
+            name: named("name", is_dns_subdomain, "253 lower-case letters, digits, '-' and '.'")?
+                .ok_or_else(|| {
+                    let path = dict.path_of("name");
+                    Error::new(Code::InvalidConfig, format!("{path} is missing: it must name a ConfigMap"))
+                })?,
             overrides: dict.get("overrides").map(|field| Ip::parse_overrides(&field)).transpose()?,
         })
     }
@@ -127,13 +127,6 @@ impl IpConfig {
     }
 }
 
-/// Whether this is a valid name in Kubernetes (RFC 1123 subdomain). It becomes a part of a URL.
-pub(crate) fn is_object_name(name: &str, longest: usize) -> bool {
-    let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
-    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    name.len() <= longest && name.bytes().all(inner) && edge(name.bytes().next()) && edge(name.bytes().last())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -162,6 +155,7 @@ mod tests {
             json!({"name": "a/../b"}),
             json!({"name": "A"}),
             json!({"name": "a."}),
+            json!({"name": "a", "namespace": "a.b"}),
         ] {
             assert_eq!(parse(&value).unwrap_err().code, Code::InvalidConfig, "{value}");
         }

@@ -1,6 +1,6 @@
 //! The routes of the API.
 
-use common::k8s::validation::is_dns_label;
+use common::validation::is_dns_label;
 use http::{Method, StatusCode};
 
 use crate::api::Vip;
