@@ -52,7 +52,7 @@ pub(super) fn there(destination: &str, gateway: Option<&str>, device: u32, metri
     }
 }
 
-/// A pod with a home of both families at index 2.
+/// A pod with a primary interface of both families at index 2.
 pub(super) fn pod() -> Simulated {
     let mut simulated = Simulated { pod: Pod::default(), next: 10, made: None };
     let pod = &mut simulated.pod;
