@@ -28,7 +28,7 @@ use ipnet::IpNet;
 
 use crate::config::destinations::Destinations;
 use crate::names;
-use crate::nftables::Ruleset;
+use crate::nftables::{Family, Ruleset};
 
 /// The inputs of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,8 +93,8 @@ impl Firewall {
     #[must_use]
     pub fn ruleset(&self) -> Ruleset {
         let mut ruleset = Ruleset {
+            family: Family::Inet,
             table: names::table(&self.interface),
-            device: None,
             sets: Vec::new(),
             chains: Vec::new(),
         };

@@ -1,12 +1,9 @@
 //! nf_tables over netlink: one complete table in one atomic batch (linux/netfilter/nf_tables.h).
 //!
-//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`Expression`]s. [`mod@fingerprint`] shows whether an existing table
-//! has changed.
+//! [`ruleset`] is a desired table. [`mod@fingerprint`] shows whether an existing table has changed.
 
 pub mod fingerprint;
-pub mod rule;
 pub mod ruleset;
-pub mod set;
 
 use common::netlink::Error;
 use common::netlink::message::{FLAG_ECHO, split};
@@ -18,14 +15,8 @@ use fingerprint::find;
 use ruleset::Subject;
 
 pub use common::netlink::nftables::Family;
-pub use common::netlink::nftables::expression::Expression;
 pub use fingerprint::{Description, Part, fingerprint};
-pub use rule::Rule;
-pub use ruleset::{Chain, Ruleset};
-pub use set::Set;
-
-/// NFT_SET_ELEM_INTERVAL_END.
-const INTERVAL_END: u32 = 1;
+pub use ruleset::Ruleset;
 
 /// Limit of a batch, in bytes, whose objects the kernel sends back: they take up to four times as much, and the receive buffer has 208 KiB.
 const ECHO_LIMIT: usize = 32 << 10;
@@ -72,7 +63,7 @@ fn try_install(socket: &mut Socket, ruleset: &Ruleset) -> Result<Option<Vec<Part
     committed.map_err(|(place, error)| {
         // Without the kernel's reply, the table may exist.
         if !matches!(error, Error::Refused(_)) {
-            let _ = delete(socket, ruleset.family(), &ruleset.table);
+            let _ = delete(socket, ruleset.family, &ruleset.table);
         }
         let subject = place.and_then(|place| subjects.get(place)).unwrap_or(&Subject::Batch);
         let message = format!("nf_tables: cannot install the table {}: {subject}", ruleset.table);

@@ -3,13 +3,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use egress_router_cni::nftables::Set;
+use common::netlink::nftables::{Element, interval};
 use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 
 /// Whether the kernel would find it: the greatest bound up to it is the start of a range.
-fn holds(set: &Set, key: &[u8]) -> bool {
-    set.elements.iter().rfind(|element| *element.key <= *key).is_some_and(|element| !element.end)
+fn holds(set: &[Element], key: &[u8]) -> bool {
+    set.iter().rfind(|element| *element.key <= *key).is_some_and(|element| !element.end)
 }
 
 fuzz_target!(|nets: Vec<(bool, u128, u8)>| {
@@ -21,7 +21,7 @@ fuzz_target!(|nets: Vec<(bool, u128, u8)>| {
             IpNet::new(address, length % if v6 { 129 } else { 33 }).ok()
         })
         .collect();
-    let (v4, v6) = (Set::prefixes("v4", false, &nets), Set::prefixes("v6", true, &nets));
+    let (v4, v6) = (interval::bounds(false, &nets), interval::bounds(true, &nets));
     let edges = nets.iter().flat_map(|net| match (net.network(), net.broadcast()) {
         (IpAddr::V4(first), IpAddr::V4(last)) => [u32::from(first).into(), u32::from(last).into()],
         (IpAddr::V6(first), IpAddr::V6(last)) => [u128::from(first), u128::from(last)],

@@ -4,11 +4,12 @@
 //! There is no connection tracking in this hook, so packets of the kernel's own IP stack, which have been filtered, are accepted: they have a
 //! route. A packet's mark would not do, because CAP_NET_RAW allows to set it.
 
+use common::netlink::nftables::rule::inet::octets;
+use common::netlink::nftables::{Chain, ChainType, Family, Hook, Rule, Set, interval};
+
 use super::Firewall;
 use crate::names;
-use crate::nftables::rule::octets;
-use crate::nftables::ruleset::{ChainType, Hook};
-use crate::nftables::{Chain, Rule, Ruleset, Set};
+use crate::nftables::Ruleset;
 
 /// ETH_P_ARP, and the offset of the sender's protocol address (RFC 826).
 const ARP: (u16, u32) = (0x0806, 14);
@@ -20,26 +21,32 @@ const IPV6: (u16, u32, u32) = (0x86dd, 8, 24);
 /// The table of family netdev, if there is an allow-list.
 pub(super) fn ruleset(firewall: &Firewall) -> Option<Ruleset> {
     let allowed = firewall.destinations.allowed.as_ref()?;
-    let mut rules = vec![Rule::new("filtered by the kernel's IP stack").routed().accept()];
+    let mut rules = vec![Rule::new().comment("filtered by the kernel's IP stack").routed().accept()];
     let own = |ipv6: bool| firewall.of_family(ipv6).map(octets);
     // The kernel's own ARP, too, has no route.
-    rules.extend(own(false).map(|own| Rule::new("ARP of an own address").frame(ARP.0, ARP.1, own).accept()));
+    rules.extend(
+        own(false).map(|own| Rule::new().comment("ARP of an own address").frame(ARP.0, ARP.1, own).accept()),
+    );
     let mut sets = Vec::new();
     for (name, ipv6, (kind, source, destination)) in [("allowed4", false, IPV4), ("allowed6", true, IPV6)] {
-        let set = Set::prefixes(name, ipv6, allowed);
-        if !set.is_empty() {
+        let elements = interval::bounds(ipv6, allowed);
+        if !elements.is_empty() {
             rules.extend(own(ipv6).map(|own| {
-                Rule::new("in the allow-list").frame(kind, source, own).frame_in(destination, &set).accept()
+                Rule::new()
+                    .comment("in the allow-list")
+                    .frame(kind, source, own)
+                    .frame_in(destination, ipv6, name)
+                    .accept()
             }));
-            sets.push(set);
+            sets.push((Set::networks(name, ipv6), elements));
         }
     }
-    rules.push(Rule::new("not in the allow-list").drop());
-    let egress = Chain::base("egress", ChainType::Filter, Hook::Egress, super::forward::FILTER, rules);
+    rules.push(Rule::new().comment("not in the allow-list").drop());
+    let egress = Chain::base("egress", ChainType::Filter, Hook::Egress, super::forward::FILTER);
     Some(Ruleset {
+        family: Family::Netdev,
         table: names::table(&firewall.interface),
-        device: Some(firewall.interface.clone()),
         sets,
-        chains: vec![egress],
+        chains: vec![(egress.device(firewall.interface.as_str()), rules)],
     })
 }

@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
+use common::netlink::nftables::expression::Direction;
+use common::netlink::nftables::{Chain, ChainType, Hook, Rule};
+
 use super::Firewall;
 use crate::config::destinations::Redirect;
 use crate::names;
-use crate::nftables::ruleset::{ChainType, Hook};
-use crate::nftables::{Chain, Rule, Ruleset};
+use crate::nftables::Ruleset;
 
 /// NF_IP_PRI_NAT_DST.
 const DESTINATION: i32 = -100;
@@ -19,32 +21,22 @@ const SOURCE: i32 = 100;
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let rules = dnat(firewall);
     if !rules.is_empty() {
-        ruleset.chains.push(Chain::base(
-            "prerouting_dnat",
-            ChainType::Nat,
-            Hook::Prerouting,
-            DESTINATION,
-            rules,
-        ));
+        ruleset
+            .chains
+            .push((Chain::base("prerouting_dnat", ChainType::Nat, Hook::Prerouting, DESTINATION), rules));
         let (mark, mask) = mark(firewall);
-        let out =
-            Rule::new("redirected traffic leaves by the attachment").original_direction().ct_mark(mark, mask);
+        let out = Rule::new()
+            .comment("redirected traffic leaves by the attachment")
+            .ct_direction(Direction::Original)
+            .ct_mark(mark, mask);
         let rules = vec![out.set_mark(mark, mask)];
-        ruleset.chains.push(Chain::base(
-            "prerouting_route",
-            ChainType::Filter,
-            Hook::Prerouting,
-            TRANSLATED,
-            rules,
-        ));
+        ruleset
+            .chains
+            .push((Chain::base("prerouting_route", ChainType::Filter, Hook::Prerouting, TRANSLATED), rules));
     }
-    ruleset.chains.push(Chain::base(
-        "postrouting_snat",
-        ChainType::Nat,
-        Hook::Postrouting,
-        SOURCE,
-        snat(firewall),
-    ));
+    ruleset
+        .chains
+        .push((Chain::base("postrouting_snat", ChainType::Nat, Hook::Postrouting, SOURCE), snat(firewall)));
 }
 
 /// The conntrack mark, with its mask, of connections that this attachment redirects, and the fwmark of their packets in the
@@ -70,12 +62,13 @@ pub(super) fn any(firewall: &Firewall) -> bool {
 
 fn dnat(firewall: &Firewall) -> Vec<Rule> {
     let (mark, mask) = mark(firewall);
-    let arriving =
-        |comment: &str, ipv6: bool| Some(Rule::new(comment).iifname(firewall.primary.of(ipv6)?).family(ipv6));
+    let arriving = |comment: &str, ipv6: bool| {
+        Some(Rule::new().comment(comment).iifname(firewall.primary.of(ipv6)?).family(ipv6))
+    };
     let by_port = redirects(firewall).filter_map(|redirect| {
         let rule = arriving("redirect", redirect.to.is_ipv6())?
-            .protocol(redirect.protocol.number())
-            .to_port(redirect.port)
+            .l4proto(redirect.protocol.number())
+            .dport(redirect.port)
             .daddr_is_local()
             .set_ct_mark(mark, mask);
         Some(rule.dnat(redirect.to, redirect.to_port))
@@ -90,7 +83,8 @@ fn dnat(firewall: &Firewall) -> Vec<Rule> {
 fn snat(firewall: &Firewall) -> Vec<Rule> {
     let families = [false, true].into_iter().filter_map(|ipv6| Some((ipv6, firewall.source(ipv6)?)));
     let rules = families.map(|(ipv6, source)| {
-        let rule = Rule::new("snat to the attachment's address").oifname(&firewall.interface).family(ipv6);
+        let rule =
+            Rule::new().comment("snat to the attachment's address").oifname(&firewall.interface).family(ipv6);
         // Packets between neighbours have link-local addresses, which must not be translated.
         let rule = if ipv6 { rule.not_from_link_local() } else { rule };
         rule.saddr_not_in(firewall.of_family(ipv6)).snat(source)

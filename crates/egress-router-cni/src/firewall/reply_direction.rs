@@ -10,10 +10,12 @@
 //! The conntrack mark identifies these connections, and an ip rule (see [`crate::plan`]) looks their packets up in the primary
 //! table.
 
+use common::netlink::nftables::expression::Direction;
+use common::netlink::nftables::{Chain, ChainType, Hook, Rule};
+
 use super::Firewall;
 use crate::names::MARK_MASK;
-use crate::nftables::ruleset::{ChainType, Hook};
-use crate::nftables::{Chain, Rule, Ruleset};
+use crate::nftables::Ruleset;
 
 /// NF_IP_PRI_MANGLE: after connection tracking (-200), before translation (-100) and routing.
 pub(super) const MANGLE: i32 = -150;
@@ -25,36 +27,38 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
         return;
     }
     let (mark, mask) = (firewall.mark, MARK_MASK);
-    let replies = Rule::new("reply direction to the primary interface")
-        .reply_direction()
+    let replies = Rule::new()
+        .comment("reply direction to the primary interface")
+        .ct_direction(Direction::Reply)
         .ct_mark(mark, mask)
         .set_mark(mark, mask);
     // Every packet, not only the first: the mark of a deleted attachment is replaced by ours. Of several attachments the chain of
     // the oldest runs last and decides, whichever others are added or deleted.
     let remember = primaries.into_iter().map(|(family, primary)| {
-        let rule = Rule::new("original direction from the primary interface").iifname(primary);
-        rule.only_family(family).original_direction().set_ct_mark(mark, mask)
+        let rule = Rule::new().comment("original direction from the primary interface").iifname(primary);
+        rule.only_family(family).ct_direction(Direction::Original).set_ct_mark(mark, mask)
     });
     let arriving = remember.chain([replies]).collect();
-    ruleset.chains.push(Chain::base(
-        "prerouting_mark",
-        ChainType::Filter,
-        Hook::Prerouting,
-        MANGLE,
-        arriving,
-    ));
+    ruleset
+        .chains
+        .push((Chain::base("prerouting_mark", ChainType::Filter, Hook::Prerouting, MANGLE), arriving));
     // Locally generated packets, in a route chain, which reroutes them. In either direction: of older connections, conntrack
     // may take the pod for the originator.
     let mut made: Vec<_> = [false, true].into_iter().filter_map(|ipv6| before(firewall, ipv6)).collect();
-    made.push(Rule::new("reply direction to the primary interface").ct_mark(mark, mask).set_mark(mark, mask));
-    ruleset.chains.push(Chain::base("output_mark", ChainType::Route, Hook::Output, MANGLE, made));
+    made.push(
+        Rule::new()
+            .comment("reply direction to the primary interface")
+            .ct_mark(mark, mask)
+            .set_mark(mark, mask),
+    );
+    ruleset.chains.push((Chain::base("output_mark", ChainType::Route, Hook::Output, MANGLE), made));
 }
 
 /// TCP connections that would leave by the attachment and were not opened through it: their first tracked packet is no SYN.
 fn before(firewall: &Firewall, ipv6: bool) -> Option<Rule> {
     firewall.source(ipv6)?;
     let (mark, mask) = (firewall.mark, MARK_MASK);
-    let rule = Rule::new("older than the attachment").oifname(&firewall.interface).family(ipv6);
+    let rule = Rule::new().comment("older than the attachment").oifname(&firewall.interface).family(ipv6);
     let rule = if ipv6 { rule.not_from_link_local() } else { rule };
     let rule = rule.saddr_not_in(firewall.of_family(ipv6)).mid_stream();
     Some(rule.set_ct_mark(mark, mask).set_mark(mark, mask))

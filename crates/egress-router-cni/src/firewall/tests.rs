@@ -5,11 +5,12 @@ mod packets;
 
 use std::process::Command;
 
+use common::netlink::nftables::Rule;
 use common::netlink::socket::{Protocol as Netlink, Socket};
 
 use super::*;
 use crate::config::destinations::{Protocol, Redirect};
-use crate::nftables::{self, Rule};
+use crate::nftables;
 use crate::sys::isolated::{ip, isolated};
 
 /// The firewall of the attachment `net1` in slot 1, with `eth0` as primary interface.
@@ -35,7 +36,7 @@ fn redirect(port: u16, protocol: Protocol, to: &str, to_port: Option<u16>) -> Re
 }
 
 /// The fingerprint of its table.
-fn fingerprint(socket: &mut Socket, ruleset: &crate::nftables::Ruleset) -> Option<String> {
+fn fingerprint(socket: &mut Socket, ruleset: &Ruleset) -> Option<String> {
     nftables::fingerprint(socket, &ruleset.table).unwrap()
 }
 
@@ -121,7 +122,7 @@ fn a_refusal_names_the_object_and_leaves_nothing() {
     isolated(|| {
         let mut socket = netfilter();
         let mut ruleset = listing::everything().ruleset();
-        ruleset.chains[0].rules.insert(0, Rule::new("lost").jump("nowhere"));
+        ruleset.chains[0].1.insert(0, Rule::new().comment("lost").jump("nowhere"));
         let error = nftables::install(&mut socket, &ruleset).unwrap_err();
         assert_eq!(
             error.message,

@@ -2,6 +2,7 @@ mod orders;
 
 use common::netlink::address::Address;
 use common::netlink::link::Link;
+use common::netlink::nftables::expression::Expression;
 use common::netlink::route::Device;
 
 use super::simulated::{PRIMARY, Simulated, desired, link, net, pod, there};
@@ -159,9 +160,9 @@ fn an_existing_interface_or_address_is_refused() {
 fn interfaces_of(plan: &Plan, chain: &str) -> Vec<String> {
     let Some(Step::Firewall(firewall)) = plan.steps.first() else { panic!("the table comes first") };
     let ruleset = firewall.ruleset();
-    let rules = ruleset.chains.iter().filter(|other| other.name == chain).flat_map(|chain| &chain.rules);
+    let rules = ruleset.chains.iter().filter(|(other, _)| other.name == chain).flat_map(|(_, rules)| rules);
     let compared = rules.flat_map(|rule| &rule.expressions).filter_map(|expression| match expression {
-        crate::nftables::Expression::Compare { value, .. } if value.len() == 16 => {
+        Expression::Compare { value, .. } if value.len() == 16 => {
             Some(String::from_utf8_lossy(value).trim_end_matches('\0').to_owned())
         }
         _ => None,

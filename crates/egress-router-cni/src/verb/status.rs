@@ -177,12 +177,13 @@ fn kubeconfig(context: &Context<'_>) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use common::netlink::nftables::Rule;
+    use common::netlink::nftables::expression::Reject;
     use serde_json::json;
 
     use super::*;
     use crate::cni::Call;
     use crate::config::network::Network;
-    use crate::nftables::Rule;
     use crate::sys::isolated::isolated;
 
     fn source(key: &str, value: serde_json::Value) -> Source {
@@ -223,13 +224,13 @@ mod tests {
             assert!(takes(&listed.ruleset(), Some(&frames)).unwrap());
             // An expression that no kernel has in this family simulates a missing feature.
             let mut unsupported = frames;
-            unsupported.chains[0].rules.push(Rule::new("unsupported").reject());
+            unsupported.chains[0].1.push(Rule::new().comment("unsupported").reject(Reject::Prohibited));
             assert!(!takes(&listed.ruleset(), Some(&unsupported)).unwrap());
             for ip in [everything, json!({"addresses": ["2001:db8::9/64"]})] {
                 let mut ruleset = example(&source("ip", ip)).ruleset();
                 assert!(takes(&ruleset, None).unwrap());
                 // A rule that no kernel accepts simulates a missing feature.
-                ruleset.chains[1].rules.push(Rule::new("lost").jump("nowhere"));
+                ruleset.chains[1].1.push(Rule::new().comment("lost").jump("nowhere"));
                 let error = takes(&ruleset, None).unwrap_err();
                 assert!(
                     error.message.contains("nft_fib_inet") && error.message.contains("(lost)"),

@@ -10,6 +10,8 @@ pub struct Chain {
     pub name: String,
     /// The hook of a base chain; none: reached only by a jump.
     pub base: Option<Base>,
+    /// The device of a base chain of family netdev, which must exist.
+    pub device: Option<String>,
     /// A comment in `nft list ruleset`, or empty. At most [`comment::LIMIT`] bytes.
     pub comment: String,
 }
@@ -36,7 +38,7 @@ pub enum ChainType {
     Nat,
 }
 
-/// NF_INET_*.
+/// NF_INET_*, NF_NETDEV_*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// Prerouting.
@@ -49,6 +51,8 @@ pub enum Hook {
     Output,
     /// Postrouting.
     Postrouting,
+    /// Egress, of family netdev: each frame that a device sends, whichever program made it.
+    Egress,
 }
 
 impl ChainType {
@@ -69,7 +73,7 @@ impl Hook {
     pub fn number(self) -> u32 {
         match self {
             Self::Prerouting => 0,
-            Self::Input => 1,
+            Self::Input | Self::Egress => 1,
             Self::Forward => 2,
             Self::Output => 3,
             Self::Postrouting => 4,
@@ -81,13 +85,20 @@ impl Chain {
     /// A chain that is entered by jumps.
     #[must_use]
     pub fn regular(name: impl Into<String>) -> Self {
-        Self { name: name.into(), base: None, comment: String::new() }
+        Self { name: name.into(), base: None, device: None, comment: String::new() }
     }
 
     /// A chain that packets enter.
     #[must_use]
     pub fn base(name: impl Into<String>, kind: ChainType, hook: Hook, priority: i32) -> Self {
         Self { base: Some(Base { kind, hook, priority }), ..Self::regular(name) }
+    }
+
+    /// The same chain, for the frames of this device.
+    #[must_use]
+    pub fn device(mut self, device: impl Into<String>) -> Self {
+        self.device = Some(device.into());
+        self
     }
 
     /// The same chain with a comment.
@@ -98,16 +109,19 @@ impl Chain {
     }
 
     /// Writes the attributes of NFT_MSG_NEWCHAIN behind the table.
-    pub(super) fn write(&self, message: &mut Message) {
+    pub fn write(&self, message: &mut Message) {
         /// NF_ACCEPT.
         const ACCEPT: u32 = 1;
         // NFTA_CHAIN_NAME.
         message.string(3, &self.name);
         if let Some(base) = self.base {
-            // NFTA_CHAIN_HOOK (NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY), NFTA_CHAIN_POLICY, NFTA_CHAIN_TYPE.
+            // NFTA_CHAIN_HOOK (NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY, NFTA_HOOK_DEV), NFTA_CHAIN_POLICY, NFTA_CHAIN_TYPE.
             message
                 .nest(4, |message| {
                     message.be32(1, base.hook.number()).be32(2, base.priority.cast_unsigned());
+                    if let Some(device) = &self.device {
+                        message.string(3, device);
+                    }
                 })
                 .be32(5, ACCEPT)
                 .string(7, base.kind.name());

@@ -1,6 +1,7 @@
 //! A builder of rules: matches first, then statements, in the order in which the kernel executes them.
 //!
-//! For tables of family ip: no rule checks the IP version before it loads an IPv4 header.
+//! [`Field`]s are for tables of family ip: no rule checks the IP version before it loads an IPv4 header. [`inet`] has the matches and
+//! statements for tables of both versions.
 
 use super::comment;
 use super::expression::{Comparison, Ct, Direction, Expression, Header, Meta, Register, Reject};
@@ -202,6 +203,12 @@ impl Rule {
         self.masked(Self::ct(Ct::Mark), mark, mask)
     }
 
+    /// Any of the bits of `mask` is set in the connection's mark.
+    #[must_use]
+    pub fn ct_mark_any(self, mask: u32) -> Self {
+        self.any_bit(Self::ct(Ct::Mark), mask)
+    }
+
     /// The destination of the connection's original direction, before DNAT, is in the set of IPv4 addresses.
     #[must_use]
     pub fn ct_original_daddr_in(self, set: &str) -> Self {
@@ -286,13 +293,14 @@ impl Rule {
         (self, length)
     }
 
-    /// The comment, for error messages.
-    pub(super) fn suffix(&self) -> String {
+    /// The comment in parentheses, for error messages.
+    #[must_use]
+    pub fn suffix(&self) -> String {
         comment::decode(&self.userdata).map(|comment| format!(" ({comment})")).unwrap_or_default()
     }
 
     /// Writes the attributes of NFT_MSG_NEWRULE behind the chain.
-    pub(super) fn write(&self, message: &mut Message) {
+    pub fn write(&self, message: &mut Message) {
         // NFTA_RULE_EXPRESSIONS, _USERDATA.
         message.nest(4, |message| {
             self.expressions.iter().for_each(|expression| expression.write(message));
@@ -313,4 +321,5 @@ pub fn interface_name(name: &str) -> Vec<u8> {
     bytes
 }
 
+pub mod inet;
 mod translate;

@@ -35,10 +35,14 @@ pub enum DataType {
     Index,
     /// ipv4_addr.
     Ipv4,
+    /// ipv6_addr.
+    Ipv6,
     /// inet_proto: one byte.
     Protocol,
     /// inet_service: a port, two bytes in network order.
     Service,
+    /// icmpv6_type: one byte.
+    Icmpv6Type,
     /// mark: four bytes in host order.
     Mark,
 }
@@ -111,9 +115,11 @@ impl DataType {
         match self {
             Self::Index => 4,
             Self::Ipv4 => 7,
+            Self::Ipv6 => 8,
             Self::Protocol => 12,
             Self::Service => 13,
             Self::Mark => 19,
+            Self::Icmpv6Type => 29,
         }
     }
 
@@ -121,7 +127,8 @@ impl DataType {
     fn length(self) -> u32 {
         match self {
             Self::Index | Self::Ipv4 | Self::Mark => 4,
-            Self::Protocol => 1,
+            Self::Ipv6 => 16,
+            Self::Protocol | Self::Icmpv6Type => 1,
             Self::Service => 2,
         }
     }
@@ -130,7 +137,7 @@ impl DataType {
     fn byte_order(self) -> u32 {
         match self {
             Self::Index | Self::Mark => 1,
-            Self::Ipv4 | Self::Protocol | Self::Service => 2,
+            Self::Ipv4 | Self::Ipv6 | Self::Protocol | Self::Service | Self::Icmpv6Type => 2,
         }
     }
 }
@@ -152,10 +159,11 @@ impl Set {
         Self { name: name.into(), key: key.to_vec(), data: None, interval: false }
     }
 
-    /// A set of networks, whose elements are [`super::interval::bounds`].
+    /// A set of networks of one family, whose elements are [`super::interval::bounds`].
     #[must_use]
-    pub fn networks(name: impl Into<String>) -> Self {
-        Self { interval: true, ..Self::new(name, &[DataType::Ipv4]) }
+    pub fn networks(name: impl Into<String>, ipv6: bool) -> Self {
+        let key = if ipv6 { DataType::Ipv6 } else { DataType::Ipv4 };
+        Self { interval: true, ..Self::new(name, &[key]) }
     }
 
     /// A set of several types, each with a range, whose elements are [`Element::range`]. Linux 5.6 or newer.
@@ -177,7 +185,7 @@ impl Set {
     }
 
     /// Writes the attributes of NFT_MSG_NEWSET behind the table; `id` is unique in the batch.
-    pub(super) fn write(&self, message: &mut Message, id: u32) {
+    pub fn write(&self, message: &mut Message, id: u32) {
         let (key, length) = type_of(&self.key);
         let ranges = self.interval && self.key.len() > 1;
         let mut flags = if self.interval { INTERVAL } else { 0 };

@@ -75,8 +75,8 @@ impl Tracked {
 
 /// The decision of the chain and those that it jumps to. None without a decision.
 fn decide(ruleset: &Ruleset, chain: &str, packet: &Packet) -> Option<Outcome> {
-    let chain = ruleset.chains.iter().find(|other| other.name == chain)?;
-    chain.rules.iter().find_map(|rule| run(ruleset, rule, packet))
+    let (_, rules) = ruleset.chains.iter().find(|(other, _)| other.name == chain)?;
+    rules.iter().find_map(|rule| run(ruleset, rule, packet))
 }
 
 fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Outcome> {
@@ -100,8 +100,8 @@ fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Outcome> {
                 }
             }
             Expression::InSet { set: name, included: true, .. } => {
-                let set = ruleset.sets.iter().find(|set| set.name == name).unwrap();
-                let below = set.elements.iter().rfind(|element| element.key <= register)?;
+                let (set, elements) = ruleset.sets.iter().find(|(set, _)| set.name == *name).unwrap();
+                let below = elements.iter().rfind(|element| element.key <= register)?;
                 if below.end || !set.interval && below.key != register {
                     return None;
                 }

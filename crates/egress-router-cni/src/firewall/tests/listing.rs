@@ -104,11 +104,11 @@ fn a_list_and_redirects_and_several_addresses() {
 #[test]
 fn there_is_no_redirect_without_an_address_for_snat() {
     let ruleset = firewall(&["192.168.50.10"], redirects()).ruleset();
-    let chain = ruleset.chains.iter().find(|chain| chain.name == "prerouting_dnat").unwrap();
-    assert_eq!(chain.rules.len(), 1, "IPv6 has none");
+    let (_, rules) = ruleset.chains.iter().find(|(chain, _)| chain.name == "prerouting_dnat").unwrap();
+    assert_eq!(rules.len(), 1, "IPv6 has none");
     let without_primary = Firewall { primary: Primaries::default(), ..everything() }.ruleset();
     assert!(
-        without_primary.chains.iter().all(|chain| chain.name != "prerouting_dnat"),
+        without_primary.chains.iter().all(|(chain, _)| chain.name != "prerouting_dnat"),
         "nothing arrives on a primary interface that does not exist"
     );
 }

@@ -51,9 +51,9 @@ fn sets(table: &mut Table, datapath: &Datapath) {
     let inside: Vec<IpNet> = inside.map(|net| IpNet::V4(*net)).collect();
     let addresses = |set: &str| Set::new(set, &[DataType::Ipv4]);
     let element = |address: &Ipv4Addr| Element::new(address.octets());
-    table.set(Set::networks("inside"), interval::bounds(false, &inside));
+    table.set(Set::networks("inside", false), interval::bounds(false, &inside));
     let known: Vec<IpNet> = node.pod_cidrs.iter().map(|net| IpNet::V4(*net)).collect();
-    table.set(Set::networks("pod-networks"), interval::bounds(false, &known));
+    table.set(Set::networks("pod-networks", false), interval::bounds(false, &known));
     table.set(addresses("nodes"), datapath.peers.keys().map(element));
     table.set(addresses("vips"), datapath.vips.keys().map(element));
     let local = own_pods(datapath);

@@ -92,7 +92,7 @@ fn matches_and_statements_are_listed_as_nft_writes_them() {
             .add_chain(&Chain::base("snat", ChainType::Nat, Hook::Postrouting, 100))
             .add_chain(&Chain::base("dnat", ChainType::Nat, Hook::Prerouting, -100))
             .add_chain(&Chain::base("input", ChainType::Filter, Hook::Input, 0))
-            .add_set(&Set::networks("networks"))
+            .add_set(&Set::networks("networks", false))
             .add_set(&Set::ranges("clients", &[T::Ipv4, T::Protocol, T::Service]))
             .add_set(&Set::new("hosts", &[T::Ipv4]))
             .add_set(&Set::map("marks", &[T::Ipv4], &[T::Mark]))
@@ -203,7 +203,7 @@ fn the_digest_changes_when_another_program_changes_the_table() {
         with_marks(&many())
             .add_chain(&output)
             .add_rule("output", &rule)
-            .add_set(&Set::networks("networks"))
+            .add_set(&Set::networks("networks", false))
             .commit(&mut socket)
             .unwrap();
         let before = dumped(&mut socket, Family::Inet);

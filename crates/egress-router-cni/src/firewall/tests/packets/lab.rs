@@ -203,7 +203,7 @@ pub(super) fn install(firewall: &Firewall) {
 /// Deletes its tables.
 pub(super) fn delete(firewall: &Firewall) {
     for ruleset in [Some(firewall.ruleset()), firewall.frames()].into_iter().flatten() {
-        nftables::delete(&mut netfilter(), ruleset.family(), &ruleset.table).unwrap();
+        nftables::delete(&mut netfilter(), ruleset.family, &ruleset.table).unwrap();
     }
 }
 
