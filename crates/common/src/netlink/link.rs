@@ -179,14 +179,6 @@ impl Link {
         message
     }
 
-    /// Sets the hardware address of the link with this index.
-    #[must_use]
-    pub fn set_mac(index: u32, mac: [u8; 6]) -> Message {
-        let mut message = request(libc::RTM_SETLINK, 0, index);
-        message.attribute(ADDRESS, &mac);
-        message
-    }
-
     /// Renames the link with this index.
     #[must_use]
     pub fn rename(index: u32, name: &str) -> Message {

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::Socket;
 use crate::netlink::Error;
 use crate::netlink::address;
-use crate::netlink::link::{Link, Mac};
+use crate::netlink::link::Link;
 use crate::netlink::message::Message;
 use crate::netlink::neighbour::{ForwardingEntry, Neighbour};
 use crate::netlink::route::Route;
@@ -59,33 +59,12 @@ impl Socket {
         self.change(format_args!("setting the MTU of link {link} to {mtu}"), &Link::set_mtu(link, mtu))
     }
 
-    /// Sets the hardware address of the link with index `link`.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn set_link_mac(&mut self, link: u32, mac: [u8; 6]) -> Result<(), Error> {
-        let operation = format_args!("setting the hardware address of link {link} to {}", Mac(mac));
-        self.change(operation, &Link::set_mac(link, mac))
-    }
-
     /// Deletes the link with index `link`. Returns whether it existed.
     ///
     /// # Errors
     /// The kernel's.
     pub fn delete_link(&mut self, link: u32) -> Result<bool, Error> {
         self.remove(format_args!("deleting link {link}"), &Link::delete(link))
-    }
-
-    /// Adds the address `net` to the link with index `link`. Returns false if the link has it.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn add_address(&mut self, link: u32, net: IpNet) -> Result<bool, Error> {
-        match self.request(&address::add(link, net)) {
-            Ok(()) => Ok(true),
-            Err(error @ Error::Refused(_)) if error.is(&[libc::EEXIST]) => Ok(false),
-            Err(error) => Err(error.during(format_args!("adding the address {net} to link {link}"))),
-        }
     }
 
     /// Deletes the address `net` (with its prefix length) from the link with index `link`. Returns whether it existed. With a primary
