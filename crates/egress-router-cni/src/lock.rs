@@ -6,13 +6,14 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::backoff::Backoff;
+
 use crate::cni::{Code, Error};
 use crate::sys;
 
-/// First poll interval of a held lock, doubled up to [`MAX_INTERVAL`]: a call that does not wait for AWS ends after a few milliseconds.
-const INTERVAL: Duration = Duration::from_millis(1);
-/// A fraction of the time that a user notices.
-const MAX_INTERVAL: Duration = Duration::from_millis(32);
+/// Poll intervals of a held lock. A call that does not wait for AWS ends after a few milliseconds, and the longest interval is a fraction of
+/// the time that a user notices.
+const INTERVALS: Backoff = Backoff { base: Duration::from_millis(1), max: Duration::from_millis(32) };
 
 /// The first byte of masters: inodes of namespaces have 32 bits.
 const MASTERS: u64 = 1 << 32;
@@ -74,7 +75,7 @@ pub fn wait<T>(
     place: &str,
     mut attempt: impl FnMut() -> Result<Option<T>, Error>,
 ) -> Result<T, Error> {
-    let mut interval = INTERVAL;
+    let mut polls = 0_u32;
     loop {
         if let Some(done) = attempt()? {
             return Ok(done);
@@ -83,8 +84,8 @@ pub fn wait<T>(
             let message = format!("another call of this plugin {place} does not end");
             return Err(Error::new(Code::TryAgain, message));
         }
-        std::thread::sleep(interval);
-        interval = (interval * 2).min(MAX_INTERVAL);
+        polls = polls.saturating_add(1);
+        std::thread::sleep(INTERVALS.delay(polls));
     }
 }
 

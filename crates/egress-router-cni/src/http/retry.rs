@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use common::backoff::Backoff;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// The first pause: long enough to relieve a throttled API, too short to delay a pod noticeably.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
-/// The longest pause. EC2 refills its buckets every second.
-const MAX_BACKOFF: Duration = Duration::from_secs(3);
+/// The first pause is long enough to relieve a throttled API, and too short to delay a pod noticeably. The longest is longer than a second,
+/// in which EC2 refills its buckets.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(3) };
 /// Timeout of one request. Slow responses of EC2 take 2 to 3 s; after a lost packet a retry is faster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
 
@@ -16,14 +16,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
 pub struct RetryBudget {
     deadline: Instant,
     timeout: Duration,
-    backoff: Duration,
+    /// In a row.
+    failures: u32,
 }
 
 impl RetryBudget {
     /// Until `deadline`.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
-        Self { deadline, timeout: REQUEST_TIMEOUT, backoff: INITIAL_BACKOFF }
+        Self { deadline, timeout: REQUEST_TIMEOUT, failures: 0 }
     }
 
     /// The same with another timeout of one request.
@@ -42,8 +43,8 @@ impl RetryBudget {
     /// Waits for a random part, at least half, of the next pause, so that throttled nodes do not retry at the same time. Returns false
     /// immediately if the deadline would pass.
     pub fn backoff(&mut self) -> bool {
-        let backoff = self.backoff.mul_f64(0.5 + 0.5 * chance());
-        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        self.failures = self.failures.saturating_add(1);
+        let backoff = BACKOFF.delay(self.failures).mul_f64(0.5 + 0.5 * chance());
         if Instant::now() + backoff >= self.deadline {
             return false;
         }
@@ -72,18 +73,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_no_pause_past_the_deadline() {
-        let mut retry = RetryBudget::until(Instant::now() + INITIAL_BACKOFF / 4);
+    fn there_is_no_pause_and_no_request_past_the_deadline() {
+        let mut retry = RetryBudget::until(Instant::now() + BACKOFF.base / 4);
         assert!(!retry.backoff());
-    }
-
-    #[test]
-    fn pauses_double_up_to_the_longest() {
-        let mut retry = RetryBudget::until(Instant::now());
-        for _ in 0..10 {
-            retry.backoff();
-        }
-        assert_eq!(retry.backoff, MAX_BACKOFF);
-        assert_eq!(retry.request_timeout(), None);
+        assert_eq!(RetryBudget::until(Instant::now()).request_timeout(), None);
     }
 }
