@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use common::netlink::address::Address;
 use common::netlink::link::{Link, name_of};
 use common::netlink::socket::Socket;
 use ipnet::IpNet;
@@ -279,9 +278,7 @@ fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
     match socket.link_by_name(name).map_err(cannot)? {
         Some(link) => {
             // A node may have thousands of other addresses, such as those of all Services.
-            let asked = socket.dump(&Address::of(link.index), |_, payload| Address::decode(payload));
-            let mut addresses = asked.map_err(cannot)?;
-            addresses.retain(|address| address.link == link.index);
+            let addresses = socket.addresses_of(link.index).map_err(cannot)?;
             Ok(Host { links: vec![link], addresses, routes: Vec::new() })
         }
         // The error lists all candidates.
