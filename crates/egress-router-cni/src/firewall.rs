@@ -22,21 +22,23 @@ pub mod reply_direction;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use crate::config::destinations::Destinations;
 use crate::names;
-use crate::nftables::{Family, Ruleset};
+use crate::nftables::{self, Ruleset};
+use crate::plan::Family;
 
 /// The inputs of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firewall {
     /// The attachment's interface.
     pub interface: String,
-    /// The primary interface of each family.
-    pub primary: Primaries,
+    /// The primary interface of each family that has one. A pod may have its default routes of IPv4 and of IPv6 through different ones.
+    pub primary: BTreeMap<Family, String>,
     /// The attachment's mark (see [`crate::names::mark`]).
     pub mark: u32,
     /// The attachment's addresses; the first of each family is the SNAT address of redirected traffic.
@@ -47,36 +49,6 @@ pub struct Firewall {
     pub destinations: Destinations,
     /// Families that the pod forwards only because of redirects: their other traffic is not forwarded.
     pub forwards: Forwards,
-}
-
-/// The primary interfaces: a pod may have its default routes of IPv4 and of IPv6 through different ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Primaries {
-    /// That of IPv4, if there is one.
-    pub v4: Option<String>,
-    /// That of IPv6, if there is one.
-    pub v6: Option<String>,
-}
-
-impl Primaries {
-    /// `interface` for both families.
-    #[must_use]
-    pub fn both(interface: &str) -> Self {
-        Self { v4: Some(interface.to_owned()), v6: Some(interface.to_owned()) }
-    }
-
-    /// That of one family.
-    fn of(&self, ipv6: bool) -> Option<&str> {
-        if ipv6 { self.v6.as_deref() } else { self.v4.as_deref() }
-    }
-
-    /// Each interface with its family; without a family, it is that of both or the only one.
-    fn each(&self) -> Vec<(Option<bool>, &str)> {
-        match (self.of(false), self.of(true)) {
-            (Some(v4), Some(v6)) if v4 != v6 => vec![(Some(false), v4), (Some(true), v6)],
-            (v4, v6) => v4.or(v6).map(|interface| (None, interface)).into_iter().collect(),
-        }
-    }
 }
 
 /// The families that the pod forwards only because of redirects.
@@ -93,7 +65,7 @@ impl Firewall {
     #[must_use]
     pub fn ruleset(&self) -> Ruleset {
         let mut ruleset = Ruleset {
-            family: Family::Inet,
+            family: nftables::Family::Inet,
             table: names::table(&self.interface),
             sets: Vec::new(),
             chains: Vec::new(),
@@ -109,6 +81,19 @@ impl Firewall {
     #[must_use]
     pub fn frames(&self) -> Option<Ruleset> {
         frames::ruleset(self)
+    }
+
+    /// The primary interface of this family.
+    fn primary_of(&self, ipv6: bool) -> Option<&str> {
+        self.primary.get(&if ipv6 { Family::V6 } else { Family::V4 }).map(String::as_str)
+    }
+
+    /// Each primary interface with its family; without a family, it is that of both or the only one.
+    fn primaries(&self) -> Vec<(Option<bool>, &str)> {
+        match (self.primary_of(false), self.primary_of(true)) {
+            (Some(v4), Some(v6)) if v4 != v6 => vec![(Some(false), v4), (Some(true), v6)],
+            (v4, v6) => v4.or(v6).map(|interface| (None, interface)).into_iter().collect(),
+        }
     }
 
     /// The SNAT address of this family.

@@ -87,7 +87,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let stood = |rule: Rule| rule.ct_mark(0, EGRESS_MARK_MASK).ct_mark_any(MARK_MASK);
     let leaves = |comment: &str| Rule::new().comment(comment).oifname(&firewall.interface);
     let mut last = Vec::new();
-    if !firewall.primary.each().is_empty() {
+    if !firewall.primaries().is_empty() {
         // Connections older than the attachment were rerouted to the primary interface (reply_direction), but the output hook still
         // has the old oifname. Without a route there, they do not leave by the attachment.
         rules.insert(0, stood(Rule::new().comment("connection of the primary interface")).accept());

@@ -15,7 +15,7 @@ pub(super) const FILTER: i32 = 0;
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let new = firewall.interface.as_str();
     let mut rules = Vec::new();
-    let primaries = if redirect::any(firewall) { firewall.primary.each() } else { Vec::new() };
+    let primaries = if redirect::any(firewall) { firewall.primaries() } else { Vec::new() };
     for (family, primary) in &primaries {
         // Redirected by this attachment: the DNAT of another attachment or program must not use this one.
         let (mark, mask) = redirect::mark(firewall);
@@ -43,7 +43,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
             rule.ct_direction(Direction::Reply).accept()
         }));
         // Dropped without an error, as the kernel does where forwarding is off.
-        if let (true, Some(primary)) = (v4, firewall.primary.of(false)) {
+        if let (true, Some(primary)) = (v4, firewall.primary_of(false)) {
             rules.push(Rule::new().comment("no other IPv4 forwarding").iifname(primary).family(false).drop());
         }
         if v6 {

@@ -63,7 +63,7 @@ pub(super) fn any(firewall: &Firewall) -> bool {
 fn dnat(firewall: &Firewall) -> Vec<Rule> {
     let (mark, mask) = mark(firewall);
     let arriving = |comment: &str, ipv6: bool| {
-        Some(Rule::new().comment(comment).iifname(firewall.primary.of(ipv6)?).family(ipv6))
+        Some(Rule::new().comment(comment).iifname(firewall.primary_of(ipv6)?).family(ipv6))
     };
     let by_port = redirects(firewall).filter_map(|redirect| {
         let rule = arriving("redirect", redirect.to.is_ipv6())?

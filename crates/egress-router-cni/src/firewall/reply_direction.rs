@@ -22,7 +22,7 @@ pub(super) const MANGLE: i32 = -150;
 
 /// Adds the chains, if the pod has a primary interface.
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
-    let primaries = firewall.primary.each();
+    let primaries = firewall.primaries();
     if primaries.is_empty() {
         return;
     }

@@ -10,14 +10,13 @@ use common::netlink::socket::{Protocol as Netlink, Socket};
 
 use super::*;
 use crate::config::destinations::{Protocol, Redirect};
-use crate::nftables;
 use crate::sys::isolated::{ip, isolated};
 
 /// The firewall of the attachment `net1` in slot 1, with `eth0` as primary interface.
 fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
     Firewall {
         interface: "net1".into(),
-        primary: Primaries::both("eth0"),
+        primary: Family::ALL.map(|family| (family, "eth0".to_owned())).into(),
         mark: names::mark(1),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         networks: ["192.168.50.0/24", "2001:db8:50::/64"].map(|net| net.parse().unwrap()).to_vec(),

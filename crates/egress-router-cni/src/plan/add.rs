@@ -6,7 +6,7 @@ use common::netlink::link::NewLink;
 use common::netlink::route::{Device, Route};
 
 use crate::cni::{Code, Error};
-use crate::firewall::{Firewall, Forwards, Primaries};
+use crate::firewall::{Firewall, Forwards};
 use crate::names;
 use crate::observe::Pod;
 
@@ -122,8 +122,9 @@ pub fn firewall(desired: &Desired, undo: &Undo) -> Firewall {
     let forwards = |name: Vec<String>| {
         undo.sysctls.iter().any(|changed| changed.name == name && changed.original != changed.value)
     };
-    let primary = |family: Family| undo.primary.get(&family).map(|primary| primary.interface.clone());
-    let (v4, v6) = (primary(Family::V4), primary(Family::V6));
+    let primary: BTreeMap<Family, String> =
+        undo.primary.iter().map(|(family, primary)| (*family, primary.interface.clone())).collect();
+    let v4 = primary.get(&Family::V4);
     Firewall {
         interface: desired.interface.clone(),
         mark: names::mark(undo.slot),
@@ -136,10 +137,10 @@ pub fn firewall(desired: &Desired, undo: &Undo) -> Firewall {
             .collect(),
         destinations: desired.destinations.clone(),
         forwards: Forwards {
-            v4: v4.as_ref().is_some_and(|v4| forwards(sysctl::conf(Family::V4, v4, "forwarding"))),
+            v4: v4.is_some_and(|v4| forwards(sysctl::conf(Family::V4, v4, "forwarding"))),
             v6: forwards(sysctl::conf(Family::V6, "all", "forwarding")),
         },
-        primary: Primaries { v4, v6 },
+        primary,
     }
 }
 

@@ -43,7 +43,7 @@ fn has(simulated: &Simulated, table: u32, destination: &str, gateway: Option<&st
 fn the_firewall_comes_first_and_the_default_route_last() {
     let plan = add::add(&desired(1, BOTH), &pod().pod).unwrap();
     assert!(
-        matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.primary == crate::firewall::Primaries::both("eth0"))
+        matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.primary.values().eq(["eth0", "eth0"]))
     );
     let tail: Vec<&Step> = plan.steps.iter().rev().take(2).collect();
     assert!(tail.iter().all(

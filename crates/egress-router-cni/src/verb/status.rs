@@ -12,7 +12,7 @@ use crate::config::destinations::Destinations;
 use crate::config::interface::{InterfaceType, Kind};
 use crate::config::ip::Ip;
 use crate::config::network::Source;
-use crate::firewall::{Firewall, Forwards, Primaries};
+use crate::firewall::{Firewall, Forwards};
 use crate::names;
 use crate::nftables::{self, Ruleset};
 use crate::plan::Family;
@@ -95,7 +95,7 @@ fn example(source: &Source) -> Firewall {
     redirects.dedup_by_key(|redirect| (redirect.to.is_ipv6(), redirect.protocol));
     Firewall {
         interface: "status".to_owned(),
-        primary: Primaries::both("eth0"),
+        primary: Family::ALL.map(|family| (family, "eth0".to_owned())).into(),
         mark: names::mark(1),
         networks: addresses.iter().copied().map(IpNet::from).collect(),
         addresses,

@@ -290,7 +290,7 @@ proptest! {
     #[test]
     fn without_a_primary_interface_nothing_is_forwarded(destinations in destinations(), packet in packet()) {
         let concerns = packet.iifname == "net1" || packet.oifname == "net1";
-        let ruleset = Firewall { primary: Primaries::default(), ..both_families(destinations) }.ruleset();
+        let ruleset = Firewall { primary: BTreeMap::new(), ..both_families(destinations) }.ruleset();
         prop_assert_eq!(decide(&ruleset, "forward", &packet) == Some(Outcome::Fails), concerns);
     }
 }

@@ -87,7 +87,7 @@ fn everything_listed_and_nothing() {
     assert_listed(all, include_str!("all.nft"));
     let end = listed(&["240.0.0.0/4", "10.0.0.0/8", "255.255.255.255/32", "ff00::/8"]);
     assert_listed(firewall(&["192.168.50.10"], end), include_str!("end.nft"));
-    let none = Firewall { primary: Primaries::default(), ..firewall(&["2001:db8:50::10"], listed(&[])) };
+    let none = Firewall { primary: BTreeMap::new(), ..firewall(&["2001:db8:50::10"], listed(&[])) };
     assert_listed(none, include_str!("nothing.nft"));
 }
 
@@ -106,7 +106,7 @@ fn there_is_no_redirect_without_an_address_for_snat() {
     let ruleset = firewall(&["192.168.50.10"], redirects()).ruleset();
     let (_, rules) = ruleset.chains.iter().find(|(chain, _)| chain.name == "prerouting_dnat").unwrap();
     assert_eq!(rules.len(), 1, "IPv6 has none");
-    let without_primary = Firewall { primary: Primaries::default(), ..everything() }.ruleset();
+    let without_primary = Firewall { primary: BTreeMap::new(), ..everything() }.ruleset();
     assert!(
         without_primary.chains.iter().all(|(chain, _)| chain.name != "prerouting_dnat"),
         "nothing arrives on a primary interface that does not exist"

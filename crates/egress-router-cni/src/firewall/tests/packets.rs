@@ -157,8 +157,9 @@ fn each_family_has_its_own_primary_interface() {
         );
         second.within(|| ip("-6 route add fd02:1::5 dev cable src fd02:2::5"));
         ip(&format!("-6 route replace default via fd02:1::1 table {}", names::primary_table(1)));
-        let primary = Primaries { v4: Some("eth0".into()), v6: Some("eth1".into()) };
-        install(&Firewall { primary, ..attachment(1, redirects()) });
+        let primary =
+            [(Family::V4, "eth0"), (Family::V6, "eth1")].map(|(family, name)| (family, name.to_owned()));
+        install(&Firewall { primary: primary.into(), ..attachment(1, redirects()) });
         let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
         assert_eq!(
             pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap(),
