@@ -91,10 +91,10 @@ fn every_setting_is_explained() {
 
 #[test]
 fn every_code_is_explained() {
-    let numbers = ERRORS.split("fn number(").nth(1).unwrap().split("\n    }\n").next().unwrap();
-    let numbers: Vec<u32> = numbers
+    let codes = ERRORS.split("pub enum Code {").nth(1).unwrap().split("\n}\n").next().unwrap();
+    let numbers: Vec<u32> = codes
         .lines()
-        .filter_map(|line| line.split_once("=> ")?.1.trim_end_matches(',').parse().ok())
+        .filter_map(|line| line.split_once(" = ")?.1.trim_end_matches(',').parse().ok())
         .collect();
     assert!(numbers.len() > 12, "{numbers:?}");
     for number in &numbers {

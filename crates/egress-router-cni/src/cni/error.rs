@@ -6,53 +6,39 @@ use serde::Serialize;
 /// The specification's error codes ("Error" section) that the plugin uses, and its own from 100 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// 1: an unsupported version, or an operation that the configuration's version does not have.
-    IncompatibleVersion,
-    /// 2: a field that is not supported; key and value are in the message.
-    UnsupportedField,
-    /// 4: a variable of the environment is missing or wrong.
-    InvalidEnvironment,
-    /// 5: reading or writing failed.
-    Io,
-    /// 6: not JSON, or not of the expected shape.
-    Decode,
-    /// 7: the network configuration is not valid.
-    InvalidConfig,
-    /// 8: the network namespace cannot be used.
-    InvalidNamespace,
-    /// 11: a temporary failure; the same call may succeed later.
-    TryAgain,
-    /// 50: STATUS: ADD cannot be served.
-    NotAvailable,
-    /// 100: the kernel refused a step.
-    Kernel,
-    /// 101: CHECK: the state differs from what ADD configured.
-    CheckFailed,
-    /// 102: EC2 or the instance metadata service refused permanently.
-    Aws,
-    /// 103: the Kubernetes API refused permanently.
-    Kubernetes,
+    /// An unsupported version, or an operation that the configuration's version does not have.
+    IncompatibleVersion = 1,
+    /// A field that is not supported; key and value are in the message.
+    UnsupportedField = 2,
+    /// A variable of the environment is missing or wrong.
+    InvalidEnvironment = 4,
+    /// Reading or writing failed.
+    Io = 5,
+    /// Not JSON, or not of the expected shape.
+    Decode = 6,
+    /// The network configuration is not valid.
+    InvalidConfig = 7,
+    /// The network namespace cannot be used.
+    InvalidNamespace = 8,
+    /// A temporary failure; the same call may succeed later.
+    TryAgain = 11,
+    /// STATUS: ADD cannot be served.
+    NotAvailable = 50,
+    /// The kernel refused a step.
+    Kernel = 100,
+    /// CHECK: the state differs from what ADD configured.
+    CheckFailed = 101,
+    /// EC2 or the instance metadata service refused permanently.
+    Aws = 102,
+    /// The Kubernetes API refused permanently.
+    Kubernetes = 103,
 }
 
 impl Code {
     /// The number in the response.
     #[must_use]
     pub fn number(self) -> u32 {
-        match self {
-            Self::IncompatibleVersion => 1,
-            Self::UnsupportedField => 2,
-            Self::InvalidEnvironment => 4,
-            Self::Io => 5,
-            Self::Decode => 6,
-            Self::InvalidConfig => 7,
-            Self::InvalidNamespace => 8,
-            Self::TryAgain => 11,
-            Self::NotAvailable => 50,
-            Self::Kernel => 100,
-            Self::CheckFailed => 101,
-            Self::Aws => 102,
-            Self::Kubernetes => 103,
-        }
+        self as u32
     }
 }
 
