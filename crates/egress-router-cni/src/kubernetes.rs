@@ -43,7 +43,7 @@ pub fn config_map(
     ] {
         if !is_valid {
             let message = format!("{text:?} is not a valid {what} name: {allowed} are allowed");
-            return Err(Error::new(Code::InvalidConfig, message));
+            return Err(Error::invalid_config(message));
         }
     }
     let mut retry = RetryBudget::until(Instant::now() + deadline).with_timeout(ATTEMPT_TIMEOUT);

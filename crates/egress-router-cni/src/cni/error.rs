@@ -62,6 +62,11 @@ impl Error {
         Self { code, message: message.into(), details: String::new(), errno: None }
     }
 
+    /// An error of [`Code::InvalidConfig`] without details.
+    pub fn invalid_config(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidConfig, message)
+    }
+
     /// The same with details.
     #[must_use]
     pub fn details(mut self, details: impl Into<String>) -> Self {
@@ -125,11 +130,11 @@ impl ToCni for netlink::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Code, Error};
+    use super::Error;
 
     #[test]
     fn the_response_has_the_keys_of_the_specification() {
-        let error = Error::new(Code::InvalidConfig, "ip.addresses is empty").details("x");
+        let error = Error::invalid_config("ip.addresses is empty").details("x");
         let json: serde_json::Value = serde_json::from_str(&error.to_json("1.0.0")).unwrap();
         assert_eq!(
             json,

@@ -36,7 +36,7 @@ impl<'a> Field<'a> {
 
     /// An error of code 7 about this value.
     pub fn invalid(&self, allowed: impl Display) -> Error {
-        Error::new(Code::InvalidConfig, format!("{} is {}: {allowed}", self.path, shown(self.value)))
+        Error::invalid_config(format!("{} is {}: {allowed}", self.path, shown(self.value)))
     }
 
     fn shape(&self, desired: &str) -> Error {

@@ -2,9 +2,9 @@
 
 pub use common::netlink::link::{IpvlanMode, Kind, MacvlanMode};
 
+use crate::cni::Error;
 use crate::cni::call::{alternative_name, interface_name};
 use crate::cni::field::{Dict, Field};
-use crate::cni::{Code, Error};
 
 /// `interfaceType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,15 +104,12 @@ pub fn kind(interface_type: InterfaceType, mode: Option<&str>) -> Result<Kind, E
     let found = modes.iter().find(|(name, _)| mode.is_none_or(|mode| *name == mode));
     found.map(|(_, kind)| *kind).ok_or_else(|| {
         let names: Vec<_> = modes.iter().map(|(name, _)| *name).collect();
-        Error::new(
-            Code::InvalidConfig,
-            format!(
-                "interfaceArgs.mode is {:?}: for interfaceType {} it must be {}",
-                mode.unwrap_or_default(),
-                interface_type.as_str(),
-                names.join(", ")
-            ),
-        )
+        Error::invalid_config(format!(
+            "interfaceArgs.mode is {:?}: for interfaceType {} it must be {}",
+            mode.unwrap_or_default(),
+            interface_type.as_str(),
+            names.join(", ")
+        ))
     })
 }
 

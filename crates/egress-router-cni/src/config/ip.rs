@@ -6,8 +6,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::destinations::{Destinations, not_a_host};
+use crate::cni::Error;
 use crate::cni::field::{Dict, Field};
-use crate::cni::{Code, Error};
 
 /// A validated `ip`, of `ip`, `podIP`, a ConfigMap or `overrides`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,10 +62,10 @@ impl Ip {
         let dict = field.dict()?;
         let ip = Self::read(&dict)?;
         if ip.addresses.is_empty() {
-            return Err(Error::new(
-                Code::InvalidConfig,
-                format!("{} is missing or empty: at least one address is needed", dict.path_of("addresses")),
-            ));
+            return Err(Error::invalid_config(format!(
+                "{} is missing or empty: at least one address is needed",
+                dict.path_of("addresses")
+            )));
         }
         ip.coherent(&field.path)?;
         Ok(ip)
@@ -109,7 +109,7 @@ impl Ip {
             let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
             let message =
                 format!("{path}.{what} {address}: {path}.addresses must have an {family} address for it");
-            Err(Error::new(Code::InvalidConfig, message))
+            Err(Error::invalid_config(message))
         };
         for gateway in self.gateways.all() {
             if lacks(gateway) {
@@ -118,21 +118,15 @@ impl Ip {
             let ends = |net: &IpNet| net.addr().is_ipv4() && net.prefix_len() < 31 && net.contains(&gateway);
             let ended = |net: &IpNet| gateway == net.network() || gateway == net.broadcast();
             if let Some(net) = self.addresses.iter().find(|net| ends(net) && ended(net)) {
-                return Err(Error::new(
-                    Code::InvalidConfig,
-                    format!(
-                        "{path}.gateway is {gateway}: it is the network or broadcast address of {}",
-                        net.trunc()
-                    ),
-                ));
+                return Err(Error::invalid_config(format!(
+                    "{path}.gateway is {gateway}: it is the network or broadcast address of {}",
+                    net.trunc()
+                )));
             }
             if self.addresses.iter().any(|address| address.addr() == gateway) {
-                return Err(Error::new(
-                    Code::InvalidConfig,
-                    format!(
-                        "{path}.gateway is {gateway}: it is one of {path}.addresses, and must be another host"
-                    ),
-                ));
+                return Err(Error::invalid_config(format!(
+                    "{path}.gateway is {gateway}: it is one of {path}.addresses, and must be another host"
+                )));
             }
         }
         for to in self.destinations.targets() {
@@ -140,12 +134,9 @@ impl Ip {
                 return refuse("destinations redirects to".to_owned(), to);
             }
             if self.addresses.iter().any(|address| address.addr() == to) {
-                return Err(Error::new(
-                    Code::InvalidConfig,
-                    format!(
-                        "{path}.destinations redirects to {to}: it is one of {path}.addresses, and must be another host"
-                    ),
-                ));
+                return Err(Error::invalid_config(format!(
+                    "{path}.destinations redirects to {to}: it is one of {path}.addresses, and must be another host"
+                )));
             }
         }
         Ok(())

@@ -43,7 +43,7 @@ impl IpConfig {
             name: named("name", is_dns_subdomain, "253 lower-case letters, digits, '-' and '.'")?
                 .ok_or_else(|| {
                     let path = dict.path_of("name");
-                    Error::new(Code::InvalidConfig, format!("{path} is missing: it must name a ConfigMap"))
+                    Error::invalid_config(format!("{path} is missing: it must name a ConfigMap"))
                 })?,
             overrides: dict.get("overrides").map(|field| Ip::parse_overrides(&field)).transpose()?,
         })
@@ -70,14 +70,11 @@ impl IpConfig {
                 if allowed || pod == Some(named) {
                     return Ok(named);
                 }
-                Err(Error::new(
-                    Code::InvalidConfig,
-                    format!(
-                        "ipConfig.namespace is {named:?}: allowed are the pod's ({}) and those of configMapNamespaces in the \
+                Err(Error::invalid_config(format!(
+                    "ipConfig.namespace is {named:?}: allowed are the pod's ({}) and those of configMapNamespaces in the \
                          node's settings",
-                        pod.unwrap_or("not known")
-                    ),
-                ))
+                    pod.unwrap_or("not known")
+                )))
             }
         }
     }
@@ -95,10 +92,9 @@ impl IpConfig {
             (None, Some(text)) => ("podIP", text),
             (found, _) => {
                 let found = if found.is_some() { "both" } else { "neither" };
-                return Err(Error::new(
-                    Code::InvalidConfig,
-                    format!("{place}: data has {found} of ip and podIP: it must have exactly one"),
-                ));
+                return Err(Error::invalid_config(format!(
+                    "{place}: data has {found} of ip and podIP: it must have exactly one"
+                )));
             }
         };
         let path = format!("{place}: data.{key}");

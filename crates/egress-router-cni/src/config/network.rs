@@ -133,17 +133,13 @@ impl Network {
 
     fn whole(dict: &Dict<'_>, version: cni::Version, name: String, call: &Call) -> Result<Self, Error> {
         if dict.text("type")?.is_none() {
-            return Err(Error::new(
-                Code::InvalidConfig,
-                "type is missing: it must be the name of this program",
-            ));
+            return Err(Error::invalid_config("type is missing: it must be the name of this program"));
         }
         let source = Source::parse(dict)?;
         let previous =
             dict.get("prevResult").map(|field| cni::result::Result::parse(field.value)).transpose()?;
         if previous.is_none() && call.command == Command::Check {
-            return Err(Error::new(
-                Code::InvalidConfig,
+            return Err(Error::invalid_config(
                 "prevResult is missing: CHECK compares with the result of ADD",
             ));
         }
@@ -248,10 +244,9 @@ impl Source {
                 let given: Vec<_> =
                     given.iter().filter(|(_, field)| field.is_some()).map(|(key, _)| *key).collect();
                 let given = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
-                Err(Error::new(
-                    Code::InvalidConfig,
-                    format!("of ip, podIP and ipConfig {given} is given: it must be exactly one"),
-                ))
+                Err(Error::invalid_config(format!(
+                    "of ip, podIP and ipConfig {given} is given: it must be exactly one"
+                )))
             }
         }
     }
@@ -281,9 +276,7 @@ fn name(dict: &Dict<'_>) -> Result<String, Error> {
     match (dict.get("name"), dict.text("name")?) {
         (Some(field), Some(text)) if !is_name(text) => Err(field.invalid(NAME)),
         (_, Some(text)) => Ok(text.to_owned()),
-        (_, None) => {
-            Err(Error::new(Code::InvalidConfig, "name is missing: it must be the name of the network"))
-        }
+        (_, None) => Err(Error::invalid_config("name is missing: it must be the name of the network")),
     }
 }
 

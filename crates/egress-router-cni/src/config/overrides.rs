@@ -16,7 +16,7 @@ use ipnet::IpNet;
 
 use super::destinations::Destinations;
 use super::ip::{Gateways, Ip};
-use crate::cni::{Code, Error};
+use crate::cni::Error;
 
 /// `ip`, which is at `path` of a ConfigMap, limited by `limits`.
 pub(super) fn apply(limits: &Ip, ip: Ip, path: &str) -> Result<Ip, Error> {
@@ -32,10 +32,6 @@ pub(super) fn apply(limits: &Ip, ip: Ip, path: &str) -> Result<Ip, Error> {
     Ok(ip)
 }
 
-fn beyond(message: String) -> Error {
-    Error::new(Code::InvalidConfig, message)
-}
-
 fn allowed_address(limits: &[IpNet], address: IpNet, path: &str) -> Result<IpNet, Error> {
     if limits.is_empty() {
         return Ok(address);
@@ -43,7 +39,7 @@ fn allowed_address(limits: &[IpNet], address: IpNet, path: &str) -> Result<IpNet
     let is_bare = |net: &IpNet| net.prefix_len() == net.max_prefix_len();
     let listed = || limits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let Some(limit) = limits.iter().find(|limit| limit.addr() == address.addr()) else {
-        return Err(beyond(format!(
+        return Err(Error::invalid_config(format!(
             "{path}.addresses has {address}: ipConfig.overrides.addresses allows {}",
             listed()
         )));
@@ -53,7 +49,7 @@ fn allowed_address(limits: &[IpNet], address: IpNet, path: &str) -> Result<IpNet
     } else if is_bare(limit) || limit.prefix_len() == address.prefix_len() {
         Ok(address)
     } else {
-        Err(beyond(format!(
+        Err(Error::invalid_config(format!(
             "{path}.addresses has {address}: ipConfig.overrides.addresses allows it as {limit}"
         )))
     }
@@ -66,7 +62,7 @@ fn gateways(limits: &Gateways, named: &Gateways, addresses: &[IpNet], path: &str
     }
     if let Some(other) = named.all().find(|gateway| limits.of(gateway) != Some(*gateway)) {
         let allowed: Vec<_> = allowed.map(|gateway| gateway.to_string()).collect();
-        return Err(beyond(format!(
+        return Err(Error::invalid_config(format!(
             "{path}.gateway is {other}: ipConfig.overrides.gateway allows {}",
             allowed.join(", ")
         )));
@@ -88,7 +84,7 @@ fn destinations(limits: &Destinations, named: Destinations, path: &str) -> Resul
     };
     for redirect in &named.redirects {
         if !limits.redirects.contains(redirect) && !within(redirect.to) {
-            return Err(beyond(format!(
+            return Err(Error::invalid_config(format!(
                 "{path}.destinations redirects port {} to {}: ipConfig.overrides.destinations has neither this redirect nor a block \
                  that contains this address",
                 redirect.port, redirect.to
@@ -97,7 +93,7 @@ fn destinations(limits: &Destinations, named: Destinations, path: &str) -> Resul
     }
     for fallback in named.fallbacks() {
         if !limits.fallbacks().any(|other| other == fallback) && !within(fallback) {
-            return Err(beyond(format!(
+            return Err(Error::invalid_config(format!(
                 "{path} redirects all other ports to {fallback}: ipConfig.overrides neither does so nor has a block that contains \
                  this address"
             )));

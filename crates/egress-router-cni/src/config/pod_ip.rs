@@ -50,7 +50,7 @@ impl PodIp {
         self.find(pod).ok_or_else(|| {
             let keys: Vec<_> = self.0.keys().map(String::as_str).collect();
             let message = format!("{path} has no entry for the pod {pod:?}: it has {}", keys.join(", "));
-            Error::new(Code::InvalidConfig, message)
+            Error::invalid_config(message)
         })
     }
 

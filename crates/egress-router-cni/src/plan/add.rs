@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use common::netlink::link::NewLink;
 use common::netlink::route::{Device, Route};
 
-use crate::cni::{Code, Error};
+use crate::cni::Error;
 use crate::firewall::{Firewall, Forwards};
 use crate::names;
 use crate::observe::Pod;
@@ -21,28 +21,22 @@ const IPV6_MTU: u32 = 1280;
 /// The steps that create `desired` in a pod without this attachment.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`]: the interface or an address already exists, or the MTU is too small for IPv6. [`Code::Kernel`]: no slot is
+/// Code 7: the interface or an address already exists, or the MTU is too small for IPv6. Code 100: no slot is
 /// free.
 pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
     let name = &desired.interface;
     if pod.links.iter().any(|link| link.name == *name) {
-        return Err(Error::new(Code::InvalidConfig, format!("the pod has an interface {name} already")));
+        return Err(Error::invalid_config(format!("the pod has an interface {name} already")));
     }
     if let Some(address) =
         desired.addresses.iter().find(|net| pod.addresses.iter().any(|there| there.net.addr() == net.addr()))
     {
-        return Err(Error::new(
-            Code::InvalidConfig,
-            format!("ip.addresses has {address}, which the pod has already"),
-        ));
+        return Err(Error::invalid_config(format!("ip.addresses has {address}, which the pod has already")));
     }
     if let Some(mtu) = desired.mtu.filter(|mtu| *mtu < IPV6_MTU && desired.source(Family::V6).is_some()) {
-        return Err(Error::new(
-            Code::InvalidConfig,
-            format!(
-                "interfaceArgs.mtu is {mtu}: with an IPv6 address it must be at least {IPV6_MTU} (RFC 8200)"
-            ),
-        ));
+        return Err(Error::invalid_config(format!(
+            "interfaceArgs.mtu is {mtu}: with an IPv6 address it must be at least {IPV6_MTU} (RFC 8200)"
+        )));
     }
     let others = &pod.attachments;
     let slot = slot::free(pod, others.values())?;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use common::netlink::route::Route;
 use ipnet::IpNet;
 
-use crate::cni::{Code, Error};
+use crate::cni::Error;
 use crate::config::interface::Kind;
 use crate::config::ip::Gateways;
 use crate::observe::Host;
@@ -18,7 +18,7 @@ use super::{Family, master, needs_gateway, route};
 /// multipath route the first matching next hop is used.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`]: a family has no or several candidates; they are listed.
+/// Code 7: a family has no or several candidates; they are listed.
 pub fn infer(
     host: &Host,
     master: u32,
@@ -74,7 +74,7 @@ fn one(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Result<
     let of = nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let cannot = |why: String| {
         let why = format!("ip.gateway is not given for {of} and cannot be inferred: {why}");
-        Err(Error::new(Code::InvalidConfig, why))
+        Err(Error::invalid_config(why))
     };
     match different.len() {
         1 => different.first().copied().map_or_else(|| cannot(String::new()), Ok),

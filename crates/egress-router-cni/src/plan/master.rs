@@ -5,21 +5,18 @@ use std::net::IpAddr;
 use common::netlink::link::Link;
 use ipnet::IpNet;
 
-use crate::cni::{Code, Error};
+use crate::cni::Error;
 use crate::observe::Host;
 
 /// The one that `interfaceArgs.master` names.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`]: the node has no interface with this name, or it is the loopback.
+/// Code 7: the node has no interface with this name, or it is the loopback.
 pub fn named<'a>(host: &'a Host, name: &str) -> Result<&'a Link, Error> {
     let found = host.links.iter().find(|link| link.name == name);
     let error = |what: &str| {
         let candidates = describe(host, host.links.iter().filter(|link| !link.loopback));
-        Error::new(
-            Code::InvalidConfig,
-            format!("interfaceArgs.master is {name:?}, {what}; the node has {candidates}"),
-        )
+        Error::invalid_config(format!("interfaceArgs.master is {name:?}, {what}; the node has {candidates}"))
     };
     match found {
         None => Err(error("which this node does not have")),
@@ -35,7 +32,7 @@ pub fn named<'a>(host: &'a Host, name: &str) -> Result<&'a Link, Error> {
 /// of Services on such an interface (`kube-ipvs0`), also those that a load balancer announces in the node's network.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`]: there is none, or several, or different ones for different addresses; the node's interfaces are listed.
+/// Code 7: there is none, or several, or different ones for different addresses; the node's interfaces are listed.
 pub fn infer<'a>(host: &'a Host, addresses: &[IpNet]) -> Result<&'a Link, Error> {
     let mut agreed: Option<(&Link, &IpNet)> = None;
     for address in addresses {
@@ -84,15 +81,12 @@ pub fn nets(host: &Host, link: u32) -> impl Iterator<Item = IpNet> + '_ {
 /// Refuses addresses of the node.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`]: one of `addresses` is in `node`.
+/// Code 7: one of `addresses` is in `node`.
 pub fn not_the_nodes(addresses: &[IpNet], node: &[IpAddr]) -> Result<(), Error> {
     match addresses.iter().find(|address| node.contains(&address.addr())) {
-        Some(address) => Err(Error::new(
-            Code::InvalidConfig,
-            format!(
-                "ip.addresses has {address}, which is an address of the node itself: the pod needs one of its own"
-            ),
-        )),
+        Some(address) => Err(Error::invalid_config(format!(
+            "ip.addresses has {address}, which is an address of the node itself: the pod needs one of its own"
+        ))),
         None => Ok(()),
     }
 }
@@ -106,10 +100,7 @@ fn shares(node: &IpNet, pod: &IpNet) -> bool {
 }
 
 fn cannot(why: &str) -> Error {
-    Error::new(
-        Code::InvalidConfig,
-        format!("interfaceArgs.master is not given and cannot be inferred: {why}"),
-    )
+    Error::invalid_config(format!("interfaceArgs.master is not given and cannot be inferred: {why}"))
 }
 
 fn describe<'a>(host: &Host, links: impl IntoIterator<Item = &'a Link>) -> String {

@@ -62,7 +62,7 @@ pub fn dry_run(context: &Context<'_>) -> Result<String, Error> {
     attachment.name(&pod);
     if attachment.interface_type == InterfaceType::AwsElasticIp {
         let message = "--dry-run does not support aws-elastic-ip: the private address is not known before EC2 assigns it";
-        return Err(Error::new(Code::InvalidConfig, message));
+        return Err(Error::invalid_config(message));
     }
     if let Some((master, mode, reservation)) = attachment.reservation() {
         ipvlan_mode::check(&context.settings.run_directory, master, mode, &reservation)?;
@@ -127,7 +127,7 @@ impl<'a> AddCall<'a> {
         // Reported before the first request to EC2: a rollback would release the Elastic IP of the existing attachment.
         if there && !journal.is_some_and(interrupted) {
             let message = format!("the pod has an interface {} already", self.interface);
-            return Err(Error::new(Code::InvalidConfig, message));
+            return Err(Error::invalid_config(message));
         }
         let steps = del::steps(&self.namespaces, &pod, &self.interface, journal)?;
         if steps.is_empty() {
@@ -216,8 +216,7 @@ impl<'a> AddCall<'a> {
 
     fn plan(&mut self, pod: &Pod) -> Result<(Desired, Plan), Error> {
         let (network, settings) = (self.context.network, self.context.settings);
-        let master =
-            self.master.clone().ok_or_else(|| Error::new(Code::InvalidConfig, "no master is known"))?;
+        let master = self.master.clone().ok_or_else(|| Error::invalid_config("no master is known"))?;
         let mut cluster_networks = settings.cluster_networks.clone();
         cluster_networks.extend(&network.cluster_networks);
         let desired = Desired {
@@ -248,13 +247,12 @@ impl<'a> AddCall<'a> {
             return Ok(None);
         }
         match (self.kind, self.context.network.mac) {
-            (Kind::Ipvlan(_) | Kind::Macvlan(MacvlanMode::Passthru), Some(mac)) => Err(Error::new(
-                Code::InvalidConfig,
-                format!(
+            (Kind::Ipvlan(_) | Kind::Macvlan(MacvlanMode::Passthru), Some(mac)) => {
+                Err(Error::invalid_config(format!(
                     "the pod requests the MAC address {}: an ipvlan and a macvlan of mode passthru use their master's MAC address",
                     mac_text(mac)
-                ),
-            )),
+                )))
+            }
             (_, mac) => Ok(mac),
         }
     }

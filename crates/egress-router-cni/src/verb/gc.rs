@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::apply::{self, Linux};
-use crate::cni::{Code, Error};
+use crate::cni::Error;
 use crate::config::network;
 use crate::log::Log;
 use crate::plan::Identity;
@@ -23,7 +23,7 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
         Some(valid) => valid.iter().collect(),
         None => {
             let message = "cni.dev/valid-attachments is missing: without it, GC cannot tell which attachments are stale";
-            return Err(Error::new(Code::InvalidConfig, message));
+            return Err(Error::invalid_config(message));
         }
     };
     let mut errors = Vec::new();
@@ -109,7 +109,7 @@ fn end(namespaces: &mut Namespaces, interface: &str, log: &Log) -> Result<(), Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::Call;
+    use crate::cni::{Call, Code};
     use crate::config::network::Network;
     use crate::config::settings::Settings;
 

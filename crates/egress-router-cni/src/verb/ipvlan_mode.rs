@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cni::{Code, Error};
+use crate::cni::Error;
 use crate::config::interface::{IpvlanMode, Kind, mode_name};
 use crate::lock::Lock;
 use crate::record::{self, Folder, Owned, PodNetns};
@@ -48,7 +48,7 @@ impl Owned for Reservation {
 /// Checks that no other pod has an ipvlan of another mode on the master with this index. Returns the void reservations of other modes.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`]: another pod has one. [`Code::Io`]: a reservation cannot be read.
+/// Code 7: another pod has one. Code 5: a reservation cannot be read.
 pub fn check(
     run_directory: &Path,
     master: u32,
@@ -64,15 +64,12 @@ pub fn check(
                 void.push(one);
                 continue;
             }
-            return Err(Error::new(
-                Code::InvalidConfig,
-                format!(
-                    "all ipvlans of a master share one mode, and container {} has one of mode {mode} on this master: \
+            return Err(Error::invalid_config(format!(
+                "all ipvlans of a master share one mode, and container {} has one of mode {mode} on this master: \
                      set interfaceArgs.mode to {mode}, or use another master",
-                    one.container_id,
-                    mode = mode_name(Kind::Ipvlan(other)),
-                ),
-            ));
+                one.container_id,
+                mode = mode_name(Kind::Ipvlan(other)),
+            )));
         }
     }
     Ok(void)
@@ -81,7 +78,7 @@ pub fn check(
 /// Reserves a mode on the master with this index, before the link is created. Of two calls with different modes, the second fails.
 ///
 /// # Errors
-/// As [`check`]; [`Code::TryAgain`]: the master's lock is not free; [`Code::Io`].
+/// As [`check`]; code 11: the master's lock is not free; code 5.
 pub fn reserve(
     run_directory: &Path,
     master: u32,
@@ -104,7 +101,7 @@ fn folder(run_directory: &Path, master: u32, mode: IpvlanMode) -> Folder {
 /// Removes the reservations of an attachment, of whichever master and mode.
 ///
 /// # Errors
-/// [`Code::Io`], with the path.
+/// Code 5, with the path.
 pub fn release(run_directory: &Path, container_id: &str, interface: &str) -> Result<(), Error> {
     // Most nodes have no ipvlan.
     let folders = fs::read_dir(run_directory.join(FOLDER)).into_iter().flatten().flatten();
@@ -118,6 +115,7 @@ pub fn release(run_directory: &Path, container_id: &str, interface: &str) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::Code;
     use crate::sys::Namespace;
 
     fn reservation(container_id: &str) -> Reservation {

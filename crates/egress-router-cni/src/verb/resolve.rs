@@ -39,7 +39,7 @@ pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
             config.resolve(&data, args.pod_name.as_deref())?
         }
         Source::Unread => {
-            return Err(Error::new(Code::InvalidConfig, "exactly one of ip, podIP and ipConfig is needed"));
+            return Err(Error::invalid_config("exactly one of ip, podIP and ipConfig is needed"));
         }
     };
     requested(context, ip)
@@ -57,14 +57,11 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     }
     let words = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if !context.settings.allow_requested_ips {
-        return Err(Error::new(
-            Code::InvalidConfig,
-            format!(
-                "the pod requests {}: the network assigns {}, and allowRequestedIPs is not set in the node's settings",
-                words(requested),
-                words(&ip.addresses)
-            ),
-        ));
+        return Err(Error::invalid_config(format!(
+            "the pod requests {}: the network assigns {}, and allowRequestedIPs is not set in the node's settings",
+            words(requested),
+            words(&ip.addresses)
+        )));
     }
     // A requested address without a prefix length has the network of the configured one.
     let placed = requested.iter().map(|asked| {
@@ -78,7 +75,7 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     let mut addresses: Vec<IpNet> = Vec::new();
     for address in placed {
         if let Some(wrong) = one_more(&addresses, &address) {
-            return Err(Error::new(Code::InvalidConfig, format!("the pod requests {address}: {wrong}")));
+            return Err(Error::invalid_config(format!("the pod requests {address}: {wrong}")));
         }
         addresses.push(address);
     }
@@ -105,14 +102,11 @@ pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> 
     });
     let kind = kind(interface_type, context.network.mode.as_deref())?;
     match &context.settings.allowed_modes {
-        Some(allowed) if !allowed.contains(&kind) => Err(Error::new(
-            Code::InvalidConfig,
-            format!(
-                "interfaceArgs.mode is {:?}: allowedModes in the node's settings has {}",
-                mode_name(kind),
-                allowed.iter().map(|kind| mode_name(*kind)).collect::<Vec<_>>().join(", ")
-            ),
-        )),
+        Some(allowed) if !allowed.contains(&kind) => Err(Error::invalid_config(format!(
+            "interfaceArgs.mode is {:?}: allowedModes in the node's settings has {}",
+            mode_name(kind),
+            allowed.iter().map(|kind| mode_name(*kind)).collect::<Vec<_>>().join(", ")
+        ))),
         _ => Ok((interface_type, kind)),
     }
 }
@@ -178,14 +172,11 @@ pub fn named_master(context: &Context<'_>, socket: &mut Socket, kind: Kind) -> R
 /// Checks that pods may have an interface of `kind` on this master, whether it is named or inferred.
 fn usable(context: &Context<'_>, master: &Link, kind: Kind) -> Result<(), Error> {
     match &context.settings.allowed_masters {
-        Some(allowed) if !allowed.contains(&master.name) => Err(Error::new(
-            Code::InvalidConfig,
-            format!(
-                "the master is {:?}: allowedMasters in the node's settings has {}",
-                master.name,
-                allowed.join(", ")
-            ),
-        )),
+        Some(allowed) if !allowed.contains(&master.name) => Err(Error::invalid_config(format!(
+            "the master is {:?}: allowedMasters in the node's settings has {}",
+            master.name,
+            allowed.join(", ")
+        ))),
         _ => carries(master, kind, context.network.mtu),
     }
 }
@@ -204,10 +195,10 @@ fn carries(master: &Link, kind: Kind, mtu: Option<u32>) -> Result<(), Error> {
     // On a link of the same kind, the kernel uses that one's master (macvlan_common_newlink, ipvlan_link_new).
     let on = master.kind != name_of(&kind);
     match mtu.filter(|mtu| on && *mtu > master.mtu) {
-        Some(mtu) => Err(Error::new(
-            Code::InvalidConfig,
-            format!("interfaceArgs.mtu is {mtu}: its master {} has {}", master.name, master.mtu),
-        )),
+        Some(mtu) => Err(Error::invalid_config(format!(
+            "interfaceArgs.mtu is {mtu}: its master {} has {}",
+            master.name, master.mtu
+        ))),
         None => Ok(()),
     }
 }
@@ -222,14 +213,12 @@ pub fn master_mac(context: &Context<'_>, socket: &mut Socket) -> Result<Option<[
         socket.link_by_name(name).map_err(|error| error.to_cni(format!("cannot read interface {name}")))?;
     match link {
         Some(link) if link.mac.is_some() => Ok(link.mac),
-        Some(_) => Err(Error::new(
-            Code::InvalidConfig,
-            format!("interfaceArgs.master is {name:?}, which has no hardware address"),
-        )),
-        None => Err(Error::new(
-            Code::InvalidConfig,
-            format!("interfaceArgs.master is {name:?}, which this node does not have"),
-        )),
+        Some(_) => Err(Error::invalid_config(format!(
+            "interfaceArgs.master is {name:?}, which has no hardware address"
+        ))),
+        None => Err(Error::invalid_config(format!(
+            "interfaceArgs.master is {name:?}, which this node does not have"
+        ))),
     }
 }
 
@@ -258,7 +247,7 @@ pub fn master_of_aws(
     links.sort_by_key(|link| (bare(link), !link.kind.is_empty(), link.index));
     let link = links.first().ok_or_else(|| {
         let mac = mac_text(mac);
-        Error::new(Code::InvalidConfig, format!("no interface of this node has the hardware address {mac}"))
+        Error::invalid_config(format!("no interface of this node has the hardware address {mac}"))
     })?;
     usable(context, link, kind)?;
     Ok(of(&host, link.index))
