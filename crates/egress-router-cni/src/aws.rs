@@ -94,8 +94,7 @@ fn network() -> Result<Network, cni::Error> {
     let refuse = |why: String| {
         cni::Error::new(Code::InvalidEnvironment, format!("AWS_CA_BUNDLE ({}) {why}", file.display()))
     };
-    let bundle =
-        std::fs::read(&file).map_err(|error| refuse("cannot be read".into()).details(error.to_string()))?;
+    let bundle = std::fs::read(&file).map_err(|error| refuse("cannot be read".into()).details(error))?;
     Network::trusting(&bundle).ok_or_else(|| refuse("holds no certificate".into()))
 }
 

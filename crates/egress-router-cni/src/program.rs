@@ -143,8 +143,7 @@ fn read() -> Result<Vec<u8>, Error> {
         return Ok(text);
     }
     stdin.lock().take(MAX_LENGTH + 1).read_to_end(&mut text).map_err(|error| {
-        Error::new(Code::Io, "cannot read the network configuration on standard input")
-            .details(error.to_string())
+        Error::new(Code::Io, "cannot read the network configuration on standard input").details(error)
     })?;
     if text.len() as u64 > MAX_LENGTH {
         let message = format!("the network configuration on standard input has more than {MAX_LENGTH} bytes");

@@ -80,7 +80,7 @@ impl PodNetns {
         let unknown = |error: std::io::Error| {
             let message =
                 format!("cannot find out whether the pod's network namespace {} exists", self.path.display());
-            Error::new(Code::Io, message).details(error.to_string())
+            Error::new(Code::Io, message).details(error)
         };
         let namespace = match Namespace::open(&self.path) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -280,7 +280,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     match fs::read(path) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
             let message = format!("the record {} is not a record of this program", path.display());
-            Error::new(Code::Decode, message).details(error.to_string())
+            Error::new(Code::Decode, message).details(error)
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("read", path, &error)),
@@ -318,7 +318,7 @@ fn remove_file(path: &Path) -> std::io::Result<()> {
 }
 
 fn failed(intent: &str, path: &Path, error: &std::io::Error) -> Error {
-    Error::new(Code::Io, format!("cannot {intent} the record {}", path.display())).details(error.to_string())
+    Error::new(Code::Io, format!("cannot {intent} the record {}", path.display())).details(error)
 }
 
 #[cfg(test)]

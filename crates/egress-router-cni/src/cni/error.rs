@@ -1,5 +1,7 @@
 //! Errors for the runtime and its user.
 
+use std::fmt;
+
 use common::netlink;
 use serde::Serialize;
 
@@ -69,8 +71,8 @@ impl Error {
 
     /// The same with details.
     #[must_use]
-    pub fn details(mut self, details: impl Into<String>) -> Self {
-        self.details = details.into();
+    pub fn details(mut self, details: impl fmt::Display) -> Self {
+        self.details = details.to_string();
         self
     }
 
@@ -124,7 +126,7 @@ pub trait ToCni {
 impl ToCni for netlink::Error {
     fn to_cni(&self, message: impl Into<String>) -> Error {
         let code = if matches!(self, Self::DumpInterrupted(_)) { Code::TryAgain } else { Code::Kernel };
-        Error { errno: self.errno(), ..Error::new(code, message).details(self.to_string()) }
+        Error { errno: self.errno(), ..Error::new(code, message).details(self) }
     }
 }
 

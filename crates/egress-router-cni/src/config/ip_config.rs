@@ -98,9 +98,8 @@ impl IpConfig {
             }
         };
         let path = format!("{place}: data.{key}");
-        let value: Value = serde_json::from_str(text).map_err(|error| {
-            Error::new(Code::Decode, format!("{path} is not JSON")).details(error.to_string())
-        })?;
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| Error::new(Code::Decode, format!("{path} is not JSON")).details(error))?;
         let field = Field::new(path, &value);
         let ip = if key == "ip" {
             Ip::parse(&field)?

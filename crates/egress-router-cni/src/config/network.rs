@@ -98,8 +98,7 @@ impl Network {
     /// dictionaries, 7 for a value that is not allowed. Messages have the field, its value and the allowed values.
     pub fn parse(stdin: &[u8], call: &Call) -> Result<Self, Error> {
         let value: Value = serde_json::from_slice(stdin).map_err(|error| {
-            Error::new(Code::Decode, "the network configuration on standard input is not JSON")
-                .details(error.to_string())
+            Error::new(Code::Decode, "the network configuration on standard input is not JSON").details(error)
         })?;
         let dict = Field::new("", &value).dict().map_err(|_| {
             Error::new(Code::Decode, "the network configuration on standard input must be a dictionary")

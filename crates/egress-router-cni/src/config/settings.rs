@@ -154,7 +154,7 @@ impl Settings {
     /// Code 6 for invalid JSON or a wrong type, 2 for an unknown key, 7 for a value that is not allowed.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         let value: Value = serde_json::from_slice(text)
-            .map_err(|error| Error::new(Code::Decode, "not JSON").details(error.to_string()))?;
+            .map_err(|error| Error::new(Code::Decode, "not JSON").details(error))?;
         // The message has the file's name; paths begin at its top level.
         let dict =
             Field::new("", &value).dict().map_err(|_| Error::new(Code::Decode, "it must be a dictionary"))?;
@@ -231,7 +231,7 @@ fn text(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => {
             let message = format!("the node's settings {} cannot be read", path.display());
-            Err(Error::new(Code::Io, message).details(error.to_string()))
+            Err(Error::new(Code::Io, message).details(error))
         }
     }
 }

@@ -127,8 +127,7 @@ impl At<'_> {
     fn read(&self, key: &str, file: &str) -> Result<Vec<u8>, Error> {
         let file = self.0.parent().unwrap_or(Path::new("/")).join(file);
         bounded(&file).map_err(|error| {
-            self.error(Code::Io, format_args!("{key} {} cannot be read", file.display()))
-                .details(error.to_string())
+            self.error(Code::Io, format_args!("{key} {} cannot be read", file.display())).details(error)
         })
     }
 
@@ -176,8 +175,8 @@ impl Access {
     /// Code 5: the file, or a file that it names, cannot be read. Code 6: it is not JSON of this structure. Code 7: a value is missing,
     /// contradictory or not supported. No message contains tokens or keys.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = bounded(path)
-            .map_err(|error| At(path).error(Code::Io, "it cannot be read").details(error.to_string()))?;
+        let text =
+            bounded(path).map_err(|error| At(path).error(Code::Io, "it cannot be read").details(error))?;
         Self::parse(&text, path)
     }
 

@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::netlink;
 use common::netlink::socket::{Protocol, Socket, Sockets};
 
 use crate::cni::{Call, Code, Error, ToCni};
@@ -50,7 +49,8 @@ impl Node {
     /// # Errors
     /// Code 100 where the kernel refuses.
     pub fn here() -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Route).map_err(no_socket)?;
+        let socket =
+            Socket::open(Protocol::Route).map_err(|error| error.to_cni("cannot open a netlink socket"))?;
         let namespace = socket
             .namespace()
             .map_err(|error| error.to_cni("cannot open the node's network namespace"))?
@@ -71,11 +71,15 @@ pub fn find(call: &Call) -> Result<Option<(Node, Namespace)>, Error> {
             return Ok(None);
         }
         Err(error) => {
-            return Err(failed(Code::Io, &format!("cannot open CNI_NETNS {}", path.display()), &error));
+            let message = format!("cannot open CNI_NETNS {}", path.display());
+            return Err(Error::new(Code::Io, message).details(error));
         }
     };
     let node = Node::here()?;
-    if !call.netns_override && same(&namespace, &node.namespace)? {
+    let same = namespace
+        .same(&node.namespace)
+        .map_err(|error| Error::new(Code::InvalidNamespace, "cannot read CNI_NETNS").details(error));
+    if !call.netns_override && same? {
         return Err(Error::new(
             Code::InvalidNamespace,
             format!(
@@ -114,7 +118,7 @@ impl Namespaces {
     ) -> Result<Self, Error> {
         let Node { namespace: node, socket: host } = node;
         let identity = namespace.identity().map_err(|error| {
-            failed(Code::InvalidNamespace, &format!("cannot read {}", path.display()), &error)
+            Error::new(Code::InvalidNamespace, format!("cannot read {}", path.display())).details(error)
         })?;
         let lock = Lock::of_pod(&context.settings.run_directory, identity, Instant::now() + LOCK_TIMEOUT)?;
         let folder = attachment::folder(&context.settings.run_directory);
@@ -124,7 +128,8 @@ impl Namespaces {
         namespace.enter().map_err(|error| {
             let message = format!("{} cannot be entered as a network namespace", path.display());
             let is_none = error.raw_os_error() == Some(libc::EINVAL);
-            failed(if is_none { Code::InvalidNamespace } else { Code::Kernel }, &message, &error)
+            let code = if is_none { Code::InvalidNamespace } else { Code::Kernel };
+            Error::new(code, message).details(error)
         })?;
         let sockets = Sockets::open().map_err(|error| {
             error.to_cni("cannot open the rtnetlink and nf_tables sockets in the pod's network namespace")
@@ -170,7 +175,8 @@ impl Namespaces {
     /// The error of `work`; code 100 if the namespace cannot be changed.
     pub fn on_node<T>(&mut self, work: impl FnOnce(&mut Socket) -> Result<T, Error>) -> Result<T, Error> {
         let moved = |error: std::io::Error| {
-            failed(Code::Kernel, "cannot switch between the network namespaces of node and pod", &error)
+            let message = "cannot switch between the network namespaces of node and pod";
+            Error::new(Code::Kernel, message).details(error)
         };
         self.node.enter().map_err(moved)?;
         let result = work(&mut self.host);
@@ -183,20 +189,8 @@ impl Namespaces {
     /// # Errors
     /// Code 100 if the namespace cannot be changed.
     pub fn leave(self) -> Result<(), Error> {
-        self.node
-            .enter()
-            .map_err(|error| failed(Code::Kernel, "cannot return to the node's network namespace", &error))
+        self.node.enter().map_err(|error| {
+            Error::new(Code::Kernel, "cannot return to the node's network namespace").details(error)
+        })
     }
-}
-
-fn same(one: &Namespace, other: &Namespace) -> Result<bool, Error> {
-    one.same(other).map_err(|error| failed(Code::InvalidNamespace, "cannot read CNI_NETNS", &error))
-}
-
-fn no_socket(error: netlink::Error) -> Error {
-    error.to_cni("cannot open a netlink socket")
-}
-
-fn failed(code: Code, message: &str, error: &std::io::Error) -> Error {
-    Error::new(code, message).details(error.to_string())
 }

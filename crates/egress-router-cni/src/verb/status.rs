@@ -114,7 +114,7 @@ fn example(source: &Source) -> Firewall {
 fn takes(ruleset: &Ruleset, frames: Option<&Ruleset>) -> Result<bool, Error> {
     let cannot = |error: std::io::Error| {
         let message = "cannot create a network namespace to test the nf_tables rules in";
-        Error::new(Code::NotAvailable, message).details(error.to_string())
+        Error::new(Code::NotAvailable, message).details(error)
     };
     let mut socket = {
         let here = Namespace::current().map_err(cannot)?;
@@ -171,7 +171,7 @@ fn kubeconfig(context: &Context<'_>) -> Result<(), Error> {
     let path = &context.settings.kubeconfig;
     std::fs::File::open(path).map(drop).map_err(|error| {
         let message = format!("ipConfig is used, and the kubeconfig {} cannot be read", path.display());
-        Error::new(Code::NotAvailable, message).details(error.to_string())
+        Error::new(Code::NotAvailable, message).details(error)
     })
 }
 
