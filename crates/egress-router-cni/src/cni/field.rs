@@ -111,6 +111,19 @@ impl<'a> Dict<'a> {
         })
     }
 
+    /// As [`Self::text`]. Code 7 if the string violates a rule: `violated` returns that rule.
+    pub fn checked<R: Display>(
+        &self,
+        key: &str,
+        violated: impl Fn(&str) -> Option<R>,
+    ) -> Result<Option<&'a str>, Error> {
+        let text = self.text(key)?;
+        match self.get(key).zip(text.and_then(violated)) {
+            Some((field, rule)) => Err(field.invalid(rule)),
+            None => Ok(text),
+        }
+    }
+
     /// The elements of the list `key`; none if it is absent.
     pub fn list(&self, key: &str) -> Result<Vec<Field<'a>>, Error> {
         self.get(key).map_or_else(|| Ok(Vec::new()), |field| field.list())

@@ -132,24 +132,12 @@ pub fn mac_bytes(text: &str) -> Option<[u8; 6]> {
 
 /// An interface's name at `key`.
 pub(super) fn name(args: &Dict<'_>, key: &str) -> Result<Option<String>, Error> {
-    valid(args, key, interface_name)
+    Ok(args.checked(key, interface_name)?.map(str::to_owned))
 }
 
 /// `interfaceArgs.master`: any of an interface's names.
 pub(super) fn master(args: &Dict<'_>) -> Result<Option<String>, Error> {
-    valid(args, "master", alternative_name)
-}
-
-fn valid(
-    args: &Dict<'_>,
-    key: &str,
-    wrong: fn(&str) -> Option<&'static str>,
-) -> Result<Option<String>, Error> {
-    let (Some(field), Some(text)) = (args.get(key), args.text(key)?) else { return Ok(None) };
-    match wrong(text) {
-        Some(wrong) => Err(field.invalid(wrong)),
-        None => Ok(Some(text.to_owned())),
-    }
+    Ok(args.checked("master", alternative_name)?.map(str::to_owned))
 }
 
 /// `interfaceArgs.mtu`: at least what IPv4 needs (68, RFC 791), at most what fits in its length field. 0 counts as

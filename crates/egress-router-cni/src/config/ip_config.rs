@@ -32,12 +32,10 @@ impl IpConfig {
     pub fn parse(field: &Field<'_>) -> Result<Self, Error> {
         let dict = field.dict()?;
         dict.only(&["namespace", "name", "overrides"])?;
-        let named =
-            |key: &str, is_valid: fn(&str) -> bool, allowed: &str| match (dict.get(key), dict.text(key)?) {
-                (Some(field), Some(text)) if !is_valid(text) => Err(field
-                    .invalid(format_args!("it must be a name as Kubernetes gives them: up to {allowed}"))),
-                (_, text) => Ok(text.map(str::to_owned)),
-            };
+        let named = |key: &str, is_valid: fn(&str) -> bool, allowed: &str| {
+            let rule = || format!("it must be a name as Kubernetes gives them: up to {allowed}");
+            Ok::<_, Error>(dict.checked(key, |text| (!is_valid(text)).then(rule))?.map(str::to_owned))
+        };
         Ok(Self {
             namespace: named("namespace", is_dns_label, "63 lower-case letters, digits and '-'")?,
             name: named("name", is_dns_subdomain, "253 lower-case letters, digits, '-' and '.'")?

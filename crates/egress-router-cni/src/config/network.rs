@@ -272,11 +272,9 @@ fn pod_address(field: &Field<'_>) -> Result<IpNet, Error> {
 }
 
 fn name(dict: &Dict<'_>) -> Result<String, Error> {
-    match (dict.get("name"), dict.text("name")?) {
-        (Some(field), Some(text)) if !is_name(text) => Err(field.invalid(NAME)),
-        (_, Some(text)) => Ok(text.to_owned()),
-        (_, None) => Err(Error::invalid_config("name is missing: it must be the name of the network")),
-    }
+    let name = dict.checked("name", |name| (!is_name(name)).then_some(NAME))?;
+    let missing = || Error::invalid_config("name is missing: it must be the name of the network");
+    name.map(str::to_owned).ok_or_else(missing)
 }
 
 /// A list of networks, masked. None has prefix length 0, because then nothing would use the new interface.

@@ -255,21 +255,15 @@ fn boolean(dict: &Dict<'_>, key: &str) -> Result<Option<bool>, Error> {
 
 /// An absolute path: a runtime's working directory is unknown.
 fn path(dict: &Dict<'_>, key: &str) -> Result<Option<PathBuf>, Error> {
-    let (Some(field), Some(text)) = (dict.get(key), dict.text(key)?) else { return Ok(None) };
-    if text.starts_with('/') && !text.contains('\0') {
-        Ok(Some(PathBuf::from(text)))
-    } else {
-        Err(field.invalid("it must be an absolute path"))
-    }
+    let violated =
+        |text: &str| (!text.starts_with('/') || text.contains('\0')).then_some("it must be an absolute path");
+    Ok(dict.checked(key, violated)?.map(PathBuf::from))
 }
 
 fn endpoint(dict: &Dict<'_>, key: &str) -> Result<Option<String>, Error> {
-    let (Some(field), Some(text)) = (dict.get(key), dict.text(key)?) else { return Ok(None) };
-    if text.starts_with("https://") || text.starts_with("http://") {
-        Ok(Some(text.to_owned()))
-    } else {
-        Err(field.invalid("it must begin with https:// or http://"))
-    }
+    let is_url = |text: &str| text.starts_with("https://") || text.starts_with("http://");
+    let violated = |text: &str| (!is_url(text)).then_some("it must begin with https:// or http://");
+    Ok(dict.checked(key, violated)?.map(str::to_owned))
 }
 
 #[cfg(test)]
