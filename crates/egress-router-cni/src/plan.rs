@@ -143,15 +143,6 @@ impl Desired {
     pub fn source(&self, family: Family) -> Option<IpAddr> {
         self.addresses.iter().map(IpNet::addr).find(|address| Family::of(address) == family)
     }
-
-    /// The gateway of a family.
-    #[must_use]
-    pub fn gateway(&self, family: Family) -> Option<IpAddr> {
-        match family {
-            Family::V4 => self.gateways.v4.map(IpAddr::V4),
-            Family::V6 => self.gateways.v6.map(IpAddr::V6),
-        }
-    }
 }
 
 /// Whether an interface of this kind resolves neighbours, so that its default route needs a gateway. An ipvlan on layer 3 uses its

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use egress_router_cni::cni::field::Field;
 use egress_router_cni::config::ip_config::IpConfig;
+use egress_router_cni::plan::Family;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -24,7 +25,9 @@ fuzz_target!(|text: &str| {
             }
         }
         if limits.gateways.all().next().is_some() {
-            assert!(given.gateways.all().all(|gateway| limits.gateways.of(&gateway) == Some(gateway)));
+            assert!(
+                given.gateways.all().all(|gateway| limits.gateways.of(Family::of(&gateway)) == Some(gateway))
+            );
         }
         let Some(blocks) = &limits.destinations.allowed else { continue };
         let allowed = given.destinations.allowed.expect("a list that was limited stays one");

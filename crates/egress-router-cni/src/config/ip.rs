@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::destinations::{Destinations, not_a_host};
 use crate::cni::Error;
 use crate::cni::field::{Dict, Field};
+use crate::plan::Family;
 
 /// A validated `ip`, of `ip`, `podIP`, a ConfigMap or `overrides`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,18 +32,22 @@ pub struct Gateways {
 }
 
 impl Gateways {
-    /// The gateway of `address`' family.
+    /// The gateway of a family.
     #[must_use]
-    pub fn of(&self, address: &IpAddr) -> Option<IpAddr> {
-        if address.is_ipv4() { self.v4.map(IpAddr::V4) } else { self.v6.map(IpAddr::V6) }
+    pub fn of(&self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => self.v4.map(IpAddr::V4),
+            Family::V6 => self.v6.map(IpAddr::V6),
+        }
     }
 
     /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = IpAddr> + use<> {
-        self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
+    pub fn all(&self) -> impl Iterator<Item = IpAddr> {
+        Family::ALL.into_iter().filter_map(move |family| self.of(family))
     }
 
-    fn set(&mut self, gateway: IpAddr) {
+    /// Sets the gateway of its family.
+    pub fn set(&mut self, gateway: IpAddr) {
         match gateway {
             IpAddr::V4(gateway) => self.v4 = Some(gateway),
             IpAddr::V6(gateway) => self.v6 = Some(gateway),
@@ -155,7 +160,7 @@ fn gateways(dict: &Dict<'_>) -> Result<Gateways, Error> {
         if let Some(kind) = not_a_host(gateway) {
             return Err(field.invalid(format_args!("it is {kind}: it must be the address of the next hop")));
         }
-        if gateways.of(&gateway).is_some() {
+        if gateways.of(Family::of(&gateway)).is_some() {
             return Err(field.invalid("only one gateway per address family is allowed"));
         }
         gateways.set(gateway);

@@ -17,6 +17,7 @@ use ipnet::IpNet;
 use super::destinations::Destinations;
 use super::ip::{Gateways, Ip};
 use crate::cni::Error;
+use crate::plan::Family;
 
 /// `ip`, which is at `path` of a ConfigMap, limited by `limits`.
 pub(super) fn apply(limits: &Ip, ip: Ip, path: &str) -> Result<Ip, Error> {
@@ -60,7 +61,7 @@ fn gateways(limits: &Gateways, named: &Gateways, addresses: &[IpNet], path: &str
     if allowed.peek().is_none() {
         return Ok(*named);
     }
-    if let Some(other) = named.all().find(|gateway| limits.of(gateway) != Some(*gateway)) {
+    if let Some(other) = named.all().find(|gateway| limits.of(Family::of(gateway)) != Some(*gateway)) {
         let allowed: Vec<_> = allowed.map(|gateway| gateway.to_string()).collect();
         return Err(Error::invalid_config(format!(
             "{path}.gateway is {other}: ipConfig.overrides.gateway allows {}",

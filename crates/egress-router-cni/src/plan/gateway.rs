@@ -31,21 +31,15 @@ pub fn infer(
         return Ok(gateways);
     }
     for family in missing(addresses, &given) {
-        match one(host, master, addresses, family)? {
-            IpAddr::V4(address) => gateways.v4 = Some(address),
-            IpAddr::V6(address) => gateways.v6 = Some(address),
-        }
+        gateways.set(one(host, master, addresses, family)?);
     }
     Ok(gateways)
 }
 
 /// Families with addresses but without a gateway.
 pub fn missing(addresses: &[IpNet], given: &Gateways) -> Vec<Family> {
-    let lacks = |family: &Family| {
-        let mut of_family = addresses.iter().filter(|address| Family::of_net(address) == *family);
-        of_family.next().is_some_and(|address| given.of(&address.addr()).is_none())
-    };
-    Family::ALL.into_iter().filter(lacks).collect()
+    let has = |family: Family| addresses.iter().any(|address| Family::of_net(address) == family);
+    Family::ALL.into_iter().filter(|family| has(*family) && given.of(*family).is_none()).collect()
 }
 
 fn one(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Result<IpAddr, Error> {

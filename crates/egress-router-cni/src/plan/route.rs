@@ -94,7 +94,7 @@ fn host(address: IpAddr) -> IpNet {
 /// The route to the gateway, if it is in none of the networks of the pod's addresses.
 #[must_use]
 pub fn to_gateway(desired: &Desired, family: Family, device: Device) -> Option<Route> {
-    let gateway = desired.gateway(family)?;
+    let gateway = desired.gateways.of(family)?;
     if link_local(&gateway) || desired.addresses.iter().any(|net| net.contains(&gateway)) {
         return None;
     }
@@ -104,7 +104,7 @@ pub fn to_gateway(desired: &Desired, family: Family, device: Device) -> Option<R
 /// The attachment's default route in main.
 #[must_use]
 pub fn main_default(desired: &Desired, family: Family, device: Device) -> Route {
-    let gateway = desired.gateway(family);
+    let gateway = desired.gateways.of(family);
     let scope = if gateway.is_none() && family == Family::V4 { LINK } else { 0 };
     Route {
         gateway,

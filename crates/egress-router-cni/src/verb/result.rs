@@ -34,7 +34,7 @@ pub fn result(
     });
     result.ips.extend(desired.addresses.iter().map(|address| Ip {
         address: *address,
-        gateway: desired.gateway(Family::of_net(address)),
+        gateway: desired.gateways.of(Family::of_net(address)),
         interface: Some(index),
         rest: serde_json::Map::new(),
     }));

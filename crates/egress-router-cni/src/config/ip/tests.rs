@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::{Gateways, Ip};
 use crate::cni::field::Field;
 use crate::cni::{Code, Error};
+use crate::plan::Family;
 
 fn parse(value: &Value) -> Result<Ip, Error> {
     Ip::parse(&Field::new("ip", value))
@@ -39,7 +40,7 @@ fn one_gateway_a_family() {
         parse(&json!({"addresses": ["192.0.2.9/24", "fd00::9/64"], "gateway": ["192.0.2.1", "fe80::1"]}))
             .unwrap();
     assert_eq!(ip.gateways.all().count(), 2);
-    assert_eq!(ip.gateways.of(&"::1".parse().unwrap()), Some("fe80::1".parse().unwrap()));
+    assert_eq!(ip.gateways.of(Family::V6), Some("fe80::1".parse().unwrap()));
     assert_eq!(
         parse(&json!({"addresses": ["192.0.2.9/24"], "gateway": ""})).unwrap().gateways,
         Gateways::default()
