@@ -140,12 +140,6 @@ impl Route {
         self.protocol == ADVERTISED && self.destination.prefix_len() == 0 && self.destination.addr().is_ipv6()
     }
 
-    /// The expiry of an advertised route, as an attribute of [`Self::rest`].
-    #[must_use]
-    pub fn lifetime(&self) -> Option<&(u16, Vec<u8>)> {
-        self.rest.iter().find(|(kind, _)| *kind == EXPIRES)
-    }
-
     /// Its next hops: links with their gateways. Several for a multipath route.
     #[must_use]
     pub fn paths(&self) -> Vec<(u32, Option<IpAddr>)> {
