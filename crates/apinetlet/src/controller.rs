@@ -3,6 +3,7 @@
 //! A change of any object becomes the keys of the source objects that it concerns. A reconciliation plans and executes until there is
 //! nothing left to write; the response to each write is the input of the next plan.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use common::runtime::Runtime;
 use kube::Resource;
 
 use crate::api::network_policy::SourceNetworkPolicy;
-use crate::api::{ApiNetKind, SourceKind, source};
+use crate::api::{ApiNetKind, SourceKind, apinet, source};
 use crate::apply::Apply;
 use crate::caches::{
     BY_ADDRESS, BY_NETWORK, BY_PEER, BY_PREFIX, BY_PROVIDER_UID, BY_TARGET, BY_UID, BY_VIRTUAL_IP, Caches,
@@ -161,6 +162,11 @@ fn versions<K>(change: &Change<K>) -> impl Iterator<Item = &Arc<K>> {
     old.into_iter().chain([new])
 }
 
+/// Whether an update changes nothing that a controller reads of the object. `is_equal` compares what it reads.
+fn is_same<K>(change: &Change<K>, is_equal: impl Fn(&K, &K) -> bool) -> bool {
+    matches!(change, Change::Updated { old, new } if is_equal(old, new))
+}
+
 fn add_all<K: Resource>(queue: &Queue<ObjectKey>, objects: &[Arc<K>]) {
     objects.iter().for_each(|object| queue.add(ObjectKey::of(&**object)));
 }
@@ -172,22 +178,31 @@ fn networks(shared: &Arc<Shared>) -> Option<Controller<OfKind<source::Network>>>
     let of_prefix = apply.caches.networks.clone();
     let controller = controller
         .watches(&apply.caches.apinet.networks, move |change, queue| {
-            let name = change.key();
-            add_all(queue, &of_peer.indexed(BY_PEER, name.name()));
-        })
-        // A peering is applied if both networks name each other.
-        .watches(&apply.caches.networks, |change, queue| {
-            for network in versions(change) {
-                for peering in &network.spec.peerings {
-                    let (namespace, name) = network.peer(peering);
-                    queue.add(ObjectKey::new(namespace, name));
-                }
+            // A peering reads the ID only. A network can have thousands, and its status changes with each of them.
+            if !is_same(change, |old, new| old.spec.id == new.spec.id) {
+                add_all(queue, &of_peer.indexed(BY_PEER, change.key().name()));
             }
+        })
+        .watches(&apply.caches.networks, |change, queue| {
+            changed_peers(change).into_iter().for_each(|key| queue.add(key));
         })
         .watches(&apply.caches.prefixes, move |change, queue| {
             add_all(queue, &of_prefix.indexed(BY_PREFIX, &change.key().to_string()));
         });
     Some(controller)
+}
+
+/// The networks that a changed one names now and did not name before, or the other way around. A peering is applied if both networks name
+/// each other, and reads nothing else of the other one. A network can have thousands of peerings, and its status changes with each of them.
+fn changed_peers(change: &Change<source::Network>) -> Vec<ObjectKey> {
+    let named = |network: &source::Network| -> BTreeSet<ObjectKey> {
+        let peers = network.spec.peerings.iter().map(|peering| network.peer(peering));
+        peers.map(|(namespace, name)| ObjectKey::new(namespace, name)).collect()
+    };
+    match change {
+        Change::Updated { old, new } => named(old).symmetric_difference(&named(new)).cloned().collect(),
+        Change::Added(network) | Change::Deleted(network) => named(network).into_iter().collect(),
+    }
 }
 
 fn network_interfaces(shared: &Arc<Shared>) -> Option<Controller<OfKind<source::NetworkInterface>>> {
@@ -247,12 +262,16 @@ fn to_controller(kind: &'static str) -> impl Fn(&Change<source::Prefix>, &Queue<
     }
 }
 
-/// To the objects that reference a Network.
+/// To the objects that reference a Network. They read its UID only, which no update changes.
 fn to_referring<K: SourceKind>(
     cache: &common::cache::Cache<K>,
 ) -> impl Fn(&Change<source::Network>, &Queue<ObjectKey>) + Send + Sync + use<K> {
     let cache = cache.clone();
-    move |change, queue| referring(&cache, change.object()).into_iter().for_each(|key| queue.add(key))
+    move |change, queue| {
+        if !matches!(change, Change::Updated { .. }) {
+            referring(&cache, change.object()).into_iter().for_each(|key| queue.add(key));
+        }
+    }
 }
 
 fn load_balancers(shared: &Arc<Shared>) -> Option<Controller<OfKind<source::LoadBalancer>>> {
@@ -287,15 +306,38 @@ fn policies(shared: &Arc<Shared>) -> Option<Controller<OfKind<SourceNetworkPolic
         .watches(&policies.rules, to_origin(apply, Kind::NetworkPolicy))
         .watches(&caches.networks, to_referring(&policies.policies))
         .watches(&caches.apinet.networks, move |change, queue| {
-            policies_of(&of_network, change.key().name()).into_iter().for_each(|key| queue.add(key));
+            // A rule has its UID only, which no update changes.
+            if !matches!(change, Change::Updated { .. }) {
+                policies_of(&of_network, change.key().name()).into_iter().for_each(|key| queue.add(key));
+            }
         })
         .watches(&caches.apinet.network_interfaces, move |change, queue| {
-            add_later(queue, policies_of(&of_interface, &change.object().spec.network_ref.name));
+            if !is_same(change, is_same_interface) {
+                add_later(queue, policies_of(&of_interface, &change.object().spec.network_ref.name));
+            }
         })
         .watches(&caches.apinet.load_balancers, move |change, queue| {
-            add_later(queue, policies_of(&of_balancer, &change.object().spec.network_ref.name));
+            if !is_same(change, is_same_balancer) {
+                add_later(queue, policies_of(&of_balancer, &change.object().spec.network_ref.name));
+            }
         });
     Some(controller)
+}
+
+/// Whether all is equal that a policy reads. A reconciliation reads all interfaces of the network, and one of them changes several times
+/// while it gets its addresses and NAT gateways.
+fn is_same_interface(old: &apinet::NetworkInterface, new: &apinet::NetworkInterface) -> bool {
+    old.spec.network_ref == new.spec.network_ref
+        && old.spec.ips == new.spec.ips
+        && old.status.state == new.status.state
+        && old.metadata.labels == new.metadata.labels
+}
+
+/// The same for a load balancer, which also changes with the Nodes of its targets.
+fn is_same_balancer(old: &apinet::LoadBalancer, new: &apinet::LoadBalancer) -> bool {
+    old.spec.network_ref == new.spec.network_ref
+        && old.spec.ips == new.spec.ips
+        && old.metadata.labels == new.metadata.labels
 }
 
 fn add_later(queue: &Queue<ObjectKey>, keys: Vec<ObjectKey>) {
@@ -311,4 +353,53 @@ fn policies_of(caches: &Caches, network: &str) -> Vec<ObjectKey> {
         policies.policies.indexed(BY_NETWORK, &local_key(&**network, name).to_string())
     };
     networks.iter().flat_map(of_network).map(|policy| ObjectKey::of(&*policy)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn network(peers: &[(&str, &str)], state: &str) -> Arc<source::Network> {
+        let peering = |(namespace, name): &(&str, &str)| json!({ "name": name, "networkRef": { "namespace": namespace, "name": name } });
+        let peerings: Vec<_> = peers.iter().map(peering).collect();
+        let object = json!({ "metadata": { "name": "hub", "namespace": "team" }, "spec": { "peerings": peerings },
+            "status": { "state": state } });
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn a_changed_network_concerns_the_networks_that_it_names_newly_or_no_longer() {
+        let peers = [("", "a"), ("other", "b")];
+        let changed =
+            |change| -> Vec<String> { changed_peers(&change).iter().map(ObjectKey::to_string).collect() };
+        let updated = |old, new| changed(Change::Updated { old, new });
+        let before = || network(&peers, "Pending");
+        assert_eq!(changed(Change::Added(before())), ["other/b", "team/a"]);
+        assert_eq!(changed(Change::Deleted(before())), ["other/b", "team/a"]);
+        assert_eq!(updated(before(), network(&peers, "Available")), [""; 0]);
+        assert_eq!(updated(before(), network(&[("team", "a"), ("", "b")], "Pending")), ["other/b", "team/b"]);
+    }
+
+    #[test]
+    fn a_policy_is_reconciled_if_addresses_labels_or_state_of_an_interface_change() {
+        let interface = |spec: Value, state: &str, label: &str| -> Arc<apinet::NetworkInterface> {
+            let object = json!({ "metadata": { "name": "i", "labels": { "app": label } }, "spec": spec,
+                "status": { "state": state } });
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        let spec = |ip: &str, prefix: &str| json!({ "networkRef": { "name": "n" }, "ips": [ip], "prefixes": [prefix] });
+        let old = || interface(spec("10.0.0.1", "10.1.0.0/24"), "Ready", "a");
+        for (new, is_same_to_policy) in [
+            (interface(spec("10.0.0.1", "10.2.0.0/24"), "Ready", "a"), true),
+            (interface(spec("10.0.0.2", "10.1.0.0/24"), "Ready", "a"), false),
+            (interface(spec("10.0.0.1", "10.1.0.0/24"), "Pending", "a"), false),
+            (interface(spec("10.0.0.1", "10.1.0.0/24"), "Ready", "b"), false),
+        ] {
+            let change = Change::Updated { old: old(), new };
+            assert_eq!(is_same(&change, is_same_interface), is_same_to_policy, "{change:?}");
+        }
+        assert!(!is_same(&Change::Added(old()), is_same_interface));
+    }
 }
