@@ -1,6 +1,6 @@
 //! A Network: its counterpart, the provider ID with the allocated ID, and its peerings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -100,11 +100,17 @@ fn peerings(config: &Config, snapshot: &Snapshot) -> Vec<apinet::Peering> {
         return Vec::new();
     }
     let Snapshot { source, peers, .. } = snapshot;
+    // Of two peerings with one network the first. A network can have thousands.
+    let mut own = HashMap::new();
+    for peering in &source.spec.peerings {
+        own.entry(source.peer(peering)).or_insert(peering);
+    }
     let desired = source.spec.incoming_peerings.iter().filter_map(|incoming| {
         let Peer { source: other, id } = peers.get(&incoming.uid).filter(|peer| !peer.id.is_empty())?;
         // The user of one network can write all of its spec, so that its list does not prove that the other network names it.
         peering_with(other, &source.metadata)?;
-        let peering = peering_with(source, &other.metadata)?;
+        let ObjectMeta { namespace, name, .. } = &other.metadata;
+        let peering = own.get(&(namespace.as_deref()?, name.as_deref()?))?;
         let prefixes: Vec<_> = peering.prefixes.iter().filter_map(|one| prefix(snapshot, one)).collect();
         // No prefixes would mean the whole network.
         if prefixes.is_empty() && !peering.prefixes.is_empty() {
@@ -137,10 +143,15 @@ fn peering_status(snapshot: &Snapshot) -> Vec<source::PeeringStatus> {
         "Error" => 2,
         _ => 1,
     };
+    let mut worst_of = HashMap::<String, &str>::new();
+    for one in observed.status.peerings.values().flatten() {
+        let worst = worst_of.entry(one.id.to_string()).or_insert(one.state.as_str());
+        if badness(&one.state) >= badness(worst) {
+            *worst = one.state.as_str();
+        }
+    }
     let reported = observed.spec.peerings.iter().filter_map(|peering| {
-        let of_peer = |one: &&apinet::PeeringStatus| one.id.to_string() == peering.id;
-        let states = observed.status.peerings.values().flatten().filter(of_peer);
-        let worst = states.map(|one| one.state.as_str()).max_by_key(|state| badness(state))?;
+        let worst = *worst_of.get(&peering.id)?;
         let prefixes = if worst == "Ready" { peering.prefixes.as_slice() } else { &[] };
         let prefixes = prefixes
             .iter()
