@@ -159,6 +159,11 @@ impl Labels {
         Labels(labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect())
     }
 
+    /// Keys and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
     /// The value of a label.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {

@@ -10,7 +10,7 @@ use common::cache::ObjectKey;
 
 use crate::{
     agent::snapshot::{Carrier, Labels, Node, Pod, Service, Slice, Snapshot, Store},
-    api::{Vip, service::Carried},
+    api::service::Carried,
     names,
 };
 
@@ -188,29 +188,59 @@ impl Inventory {
         }
     }
 
-    /// The pods that a Service's selector selects, in no particular order.
-    fn selected(&self, service: &Service) -> Vec<Arc<Pod>> {
-        let groups = self.by_labels.get(service.key.namespace()).into_iter().flatten();
-        groups
-            .filter(|(labels, _)| labels.match_selector(&service.selector))
-            .flat_map(|(_, pods)| pods.iter().cloned())
-            .collect()
+    /// The pods that each of these Services selects, in no particular order. All Services are in one namespace. It can have thousands of
+    /// them, and of sets of labels: a selector is compared only with the sets that have its rarest label.
+    fn selected<'a>(&self, services: &[&'a Service]) -> HashMap<&'a ObjectKey, Vec<Arc<Pod>>> {
+        let mut uses: HashMap<(&str, &str), usize> = HashMap::new();
+        for (key, value) in services.iter().flat_map(|service| &service.selector) {
+            *uses.entry((key.as_str(), value.as_str())).or_default() += 1;
+        }
+        let mut by_label: HashMap<(&str, &str), Vec<&'a Service>> = HashMap::new();
+        for service in services {
+            let labels = service.selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            if let Some(rarest) = labels.min_by_key(|label| uses.get(label).copied()) {
+                by_label.entry(rarest).or_default().push(*service);
+            }
+        }
+        let mut selected: HashMap<&ObjectKey, Vec<Arc<Pod>>> =
+            services.iter().map(|service| (&service.key, Vec::new())).collect();
+        let namespace = services.first().map_or("", |service| service.key.namespace());
+        for (labels, pods) in self.by_labels.get(namespace).into_iter().flatten() {
+            let possible = labels.iter().filter_map(|label| by_label.get(&label)).flatten();
+            for service in possible.filter(|service| labels.match_selector(&service.selector)) {
+                selected.entry(&service.key).or_default().extend(pods.iter().cloned());
+            }
+        }
+        selected
+    }
+
+    /// Whether a binding admits the Service, or may admit it.
+    fn is_bound(&self, service: &Service) -> bool {
+        let Some(vip) = Carried::vip_of(&service.annotations).ok().flatten() else { return false };
+        let admits =
+            |store: &Arc<Store>| store.admitting(vip, &service.key).is_some() || store.is_unreadable(vip);
+        self.store.as_ref().is_some_and(admits)
     }
 
     /// The snapshot for one node. The parts that the datapath of the node cannot depend on are left out.
     #[must_use]
     pub fn snapshot(&self, node: &str) -> Snapshot {
-        let carrier = |(key, service): (&ObjectKey, &Arc<Service>)| {
-            let is_bound = |vip: Vip| {
-                let store = self.store.as_ref();
-                store.is_some_and(|store| store.admitting(vip, key).is_some() || store.is_unreadable(vip))
-            };
-            let vip = Carried::vip_of(&service.annotations).ok().flatten();
-            let (pods, slices) = if vip.is_some_and(is_bound) {
-                let slices = self.slices.get(key).into_iter().flat_map(BTreeMap::values);
-                (self.selected(service), slices.cloned().collect())
-            } else {
-                (Vec::new(), Vec::new())
+        let bound: Vec<&Service> = self
+            .services
+            .values()
+            .map(|service| &**service)
+            .filter(|service| self.is_bound(service))
+            .collect();
+        let by_namespace = bound.chunk_by(|a, b| a.key.namespace() == b.key.namespace());
+        let mut selected: HashMap<&ObjectKey, Vec<Arc<Pod>>> =
+            by_namespace.flat_map(|services| self.selected(services)).collect();
+        let carrier = |service: &Arc<Service>| {
+            let (pods, slices) = match selected.remove(&service.key) {
+                Some(pods) => {
+                    let slices = self.slices.get(&service.key).into_iter().flat_map(BTreeMap::values);
+                    (pods, slices.cloned().collect())
+                }
+                None => (Vec::new(), Vec::new()),
             };
             Carrier { service: Arc::clone(service), pods, slices }
         };
@@ -218,7 +248,7 @@ impl Inventory {
             node: node.to_owned(),
             nodes: self.nodes.values().cloned().collect(),
             store: self.store.clone(),
-            services: self.services.iter().map(carrier).collect(),
+            services: self.services.values().map(carrier).collect(),
             local_pods: self.by_node.get(node).into_iter().flatten().cloned().collect(),
         }
     }
@@ -249,4 +279,48 @@ fn interned<K: Eq + Hash + Clone, V: Default>(map: &mut HashMap<K, V>, key: K) -
     }
     map.insert(key.clone(), V::default());
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::plan::tests::env::{TestEnv, VIP_A, bind, pod, service};
+
+    #[test]
+    fn a_service_has_the_pods_of_its_namespace_with_all_labels_of_its_selector() {
+        let mut env = TestEnv::new();
+        env.bind(VIP_A, bind("a", 1));
+        let expected = [
+            ("a/all", "app=x", vec!["a/1", "a/2", "a/3"]),
+            ("a/both", "app=x,tier=front", vec!["a/1", "a/2"]),
+            ("a/one", "app=x,n=2,tier=front", vec!["a/2"]),
+            ("a/same", "tier=front", vec!["a/1", "a/2", "a/4"]),
+            ("a/none", "app=x,tier=other", vec![]),
+            ("a/without", "", vec![]),
+            ("b/unbound", "app=x", vec![]),
+        ];
+        for (name, selector, _) in &expected {
+            env.service(service(name, VIP_A, "", selector));
+        }
+        for (name, labels) in [
+            ("a/1", "app=x,n=1,tier=front"),
+            ("a/2", "app=x,n=2,tier=front"),
+            ("a/3", "app=x"),
+            ("a/4", "app=y,tier=front"),
+            ("b/5", "app=x,tier=front"),
+        ] {
+            env.pod(pod(name, "n1", "10.244.11.10", labels));
+        }
+        let snapshot = env.snapshot("n1");
+        let pods = |carrier: &Carrier| {
+            let mut names: Vec<String> = carrier.pods.iter().map(|pod| pod.key.to_string()).collect();
+            names.sort();
+            (carrier.service.key.to_string(), names)
+        };
+        let found: BTreeMap<String, Vec<String>> = snapshot.services.iter().map(pods).collect();
+        assert_eq!(found.len(), expected.len());
+        for (name, _, pods) in expected {
+            assert_eq!(found[name], pods, "{name}");
+        }
+    }
 }
