@@ -236,15 +236,17 @@ impl Ovs {
         }
         let steps = difference::flows(observed, &desired);
         let last = self.flows.as_ref().map(|written| &written.desired);
+        // Many flows are removed when many pods are unbound.
+        let last = last.map(|last| (last, last.iter().map(|flow| &flow.key).collect::<BTreeSet<_>>()));
         let changes = steps.iter().map(|step| Change {
             object: "flow",
             description: match step {
                 FlowChange::Add(flow) => format!("add {flow}"),
                 FlowChange::Delete(key) => format!("remove {key}"),
             },
-            is_repair: last.is_some_and(|last| match step {
+            is_repair: last.as_ref().is_some_and(|(last, keys)| match step {
                 FlowChange::Add(flow) => last.contains(flow),
-                FlowChange::Delete(key) => !last.iter().any(|flow| flow.key == *key),
+                FlowChange::Delete(key) => !keys.contains(key),
             }),
         });
         let changes: Vec<Change> = changes.collect();
