@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use common::api::routegc::{Counts, Quota};
 use common::metrics::Metrics as Common;
 use jiff::Timestamp;
-use prometheus::core::{Collector as _, MetricVec, MetricVecBuilder};
+use prometheus::core::Collector as _;
 use prometheus::{GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use crate::error::TIMED_OUT;
@@ -125,8 +125,11 @@ impl Metrics {
 
     /// The router does not exist: the gauges about its routes are removed. With their last values, alerts about them would never resolve.
     pub fn no_router(&self, series: &Series) {
-        remove(&self.routes, series);
-        remove(&self.limit, series);
+        let [namespace, name, router] = series.labels();
+        for state in STATES {
+            drop(self.routes.remove_label_values(&[namespace, name, router, state]));
+        }
+        drop(self.limit.remove_label_values(&[namespace, name, router]));
     }
 
     /// Creates the series of a RouteGC with zero, so that its first increase is visible to `increase()`.
@@ -166,10 +169,13 @@ impl Metrics {
     /// A RouteGC is gone, or has another router: its series are removed.
     pub fn forget(&self, series: &Series) {
         self.no_router(series);
-        remove(&self.removed, series);
+        let [namespace, name, router] = series.labels();
+        drop(self.removed.remove_label_values(&[namespace, name, router]));
+        drop(self.success.remove_label_values(&[namespace, name, router]));
+        for guard in GUARDS {
+            drop(self.blocked.remove_label_values(&[namespace, name, router, guard]));
+        }
         remove(&self.failed, series);
-        remove(&self.blocked, series);
-        remove(&self.success, series);
     }
 }
 
@@ -179,8 +185,8 @@ impl Series {
     }
 }
 
-/// Removes all series of one policy, found by their labels.
-fn remove<T: MetricVecBuilder>(all: &MetricVec<T>, series: &Series) {
+/// Removes all series of one policy, found by their labels: their reasons are not known here. It reads the series of all policies.
+fn remove(all: &IntCounterVec, series: &Series) {
     let theirs = series.labels().map(Some);
     for family in all.collect() {
         for metric in family.get_metric() {
