@@ -30,8 +30,8 @@ pub struct Observer {
     pub watches: Watches,
     /// Whether the last observation could not read the objects of a binding, and the next one should come soon.
     pub unread: bool,
-    /// Whole objects, by UID, with their resourceVersion.
-    bodies: BTreeMap<String, (String, Value)>,
+    /// Whole objects, by UID.
+    bodies: BTreeMap<String, Body>,
     /// Why the API server refused the Deorbit of an object, by its UID. Valid until the object or the binding changes.
     refusals: BTreeMap<String, Refusal>,
 }
@@ -39,6 +39,14 @@ pub struct Observer {
 /// After this time a refused Deorbit is tried again: a right, a quota or a policy can be fixed without a change of object and binding. An
 /// object that stays refused costs one request each time.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
+
+/// A whole object. Its metadata, which the watch has of each object, is a small part of it.
+struct Body {
+    resource_version: String,
+    object: Value,
+    /// Whether a binding needs it. None: no binding has read its metadata in this observation.
+    is_needed: Option<bool>,
+}
 
 struct Refusal {
     resource_version: String,
@@ -80,9 +88,14 @@ impl Observer {
         for binding in bindings {
             snapshot.bindings.extend(self.binding(binding, &mut alive).await);
         }
-        self.bodies.retain(|uid, _| alive.contains(uid));
-        self.refusals.retain(|uid, _| alive.contains(uid));
+        self.forget(&alive);
         snapshot
+    }
+
+    /// Drops what is kept of objects that are gone, and whole objects that no binding needs any more.
+    fn forget(&mut self, alive: &BTreeSet<String>) {
+        self.bodies.retain(|uid, body| alive.contains(uid) && body.is_needed.take() != Some(false));
+        self.refusals.retain(|uid, _| alive.contains(uid));
     }
 
     /// Adds the UIDs of its objects to `alive`, whether or not all of them can be read.
@@ -195,14 +208,18 @@ impl Observer {
         seen: &Seen<'_>,
         mut target: Target,
     ) -> Result<Option<Target>, Error> {
+        let uid = target.object.uid.clone();
+        let known = self.bodies.get_mut(&uid);
         if !needs_body(binding, &target) {
+            if let Some(body) = known {
+                // Another binding may need it.
+                body.is_needed = body.is_needed.or(Some(false));
+            }
             return Ok(Some(target));
         }
-        let uid = target.object.uid.clone();
-        if let Some((version, body)) = self.bodies.get(&uid)
-            && *version == target.resource_version
-        {
-            target.body = Some(body.clone());
+        if let Some(body) = known.filter(|body| body.resource_version == target.resource_version) {
+            body.is_needed = Some(true);
+            target.body = Some(body.object.clone());
             return Ok(Some(target));
         }
         let api = apply::api(&self.client, seen.resource, target.object.namespace.as_deref());
@@ -217,9 +234,10 @@ impl Observer {
         }) else {
             return Ok(None);
         };
-        let body = serde_json::to_value(&found).unwrap_or_default();
-        self.bodies.insert(uid, (target.resource_version.clone(), body.clone()));
-        target.body = Some(body);
+        let object = serde_json::to_value(&found).unwrap_or_default();
+        target.body = Some(object.clone());
+        let resource_version = target.resource_version.clone();
+        self.bodies.insert(uid, Body { resource_version, object, is_needed: Some(true) });
         Ok(Some(target))
     }
 }
@@ -337,6 +355,8 @@ mod tests {
     use serde_json::json;
 
     use super::super::plan::plan;
+    use super::super::snapshot::{PhaseIs, Rules};
+    use super::super::template::Template;
     use super::*;
     use crate::controller::tests::server as api_server;
 
@@ -398,5 +418,70 @@ mod tests {
                 version.is_some()
             );
         }
+    }
+
+    /// Its phase has to be known until it has the finalizer.
+    #[tokio::test]
+    async fn a_whole_object_is_kept_as_long_as_a_binding_needs_it() {
+        let metadata = |version: &str, finalizers: &[&str]| json!({ "name": "a", "namespace": "team", "uid": "u", "resourceVersion": version, "finalizers": finalizers });
+        let found = metadata("1", &[]);
+        let client = api_server(move |request| {
+            let object = json!({ "apiVersion": "example.org/v1", "kind": "Tent", "metadata": found,
+                "status": { "phase": "Creating" } });
+            request.uri().path().ends_with("/namespaces/team/tents/a").then_some((200, object))
+        });
+        let template = json!({ "spec": { "kubeconfig": { "secretRef": { "name": "login" } } } });
+        let rules = Rules {
+            finalizer_when: Some(PhaseIs {
+                path: ".status.phase".parse().unwrap(),
+                equals: "Running".into(),
+            }),
+            when: None,
+            protections: BTreeSet::new(),
+            template: Template::new(&serde_json::from_value(template.clone()).unwrap()).unwrap(),
+        };
+        let binding: DeorbitBinding = serde_json::from_value(json!({
+            "apiVersion": names::API_VERSION, "kind": "DeorbitBinding", "metadata": { "name": "b", "uid": "b" },
+            "spec": { "targetRef": { "apiVersion": "example.org/v1", "kind": "Tent" }, "template": template },
+        }))
+        .unwrap();
+        let read = Binding {
+            name: "b".into(),
+            uid: "b".into(),
+            generation: Some(1),
+            created: Default::default(),
+            terminating: false,
+            guarded: true,
+            finalizer: "example.org/deorbit".into(),
+            rules: Ok(rules),
+            kind: ("example.org".into(), "Tent".into()),
+            targets: Targets::Whole(Vec::new()),
+            hooks: false,
+            machines: Vec::new(),
+            status: Default::default(),
+        };
+        let kind = kube::api::GroupVersionKind::gvk("example.org", "v1", "Tent");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "tents");
+        let selection = rules::selection(&binding.spec).unwrap();
+        let watches = Watches::new(client.clone(), Metrics::new("deorbiter").unwrap(), Arc::new(|| {}));
+        let mut observer = Observer::new(client, watches);
+        let object = |version, finalizers: &[&str]| -> Arc<Meta> {
+            let object = json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": metadata(version, finalizers) });
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        let seen = (&binding, &resource, Some(&selection));
+        let mut alive = BTreeSet::new();
+        let targets = observer.targets(&read, seen, &[object("1", &[])], &mut alive).await.unwrap();
+        assert!(targets[0].body.is_some());
+        observer.forget(&alive);
+        assert_eq!(observer.bodies.len(), 1);
+        observer.forget(&alive);
+        assert_eq!(observer.bodies.len(), 1, "no binding could be read");
+        let bound = [object("2", &["example.org/deorbit"])];
+        let targets = observer.targets(&read, seen, &bound, &mut alive).await.unwrap();
+        assert!(targets[0].body.is_none());
+        observer.forget(&alive);
+        assert!(observer.bodies.is_empty(), "it is bound");
     }
 }
