@@ -83,7 +83,9 @@ impl Store {
     /// Whether the VIP has a record that cannot be read: it is bound, and its owner is unknown.
     #[must_use]
     pub fn is_unreadable(&self, vip: Vip) -> bool {
-        self.errors.iter().any(|error| error.key == Bind::key(vip))
+        // If the agents are older than the format of the records, that is all of them.
+        let key = Bind::key(vip);
+        self.errors.iter().any(|error| error.key == key)
     }
 }
 
