@@ -7,7 +7,7 @@
 //! * [`observe`], [`snapshot`]: caches become a [`snapshot::Snapshot`].
 //! * [`mod@plan`]: rules: `nodes` → `bindings` → `pods` → `ports`. [`trace`] explains them for one pod.
 //! * [`datapath`]: the desired datapath, without anything of a driver.
-//! * [`driver`]: what a driver promises. [`drivers`] opens one. [`cni`] detects CNI plugins that it cannot work beside.
+//! * [`driver`]: what a driver promises. [`cni`] detects CNI plugins that it cannot work beside.
 //! * [`vxlan`]: the driver for any cluster with an ordinary CNI. [`ovs`]: the driver for openshift-sdn.
 //! * [`reconcile`], [`trigger`], [`addresses`]: when the agent reconciles. [`metrics`], [`render`]: its output.
 //! * [`args`], [`prepare`], [`uninstall`]: command line and start.
@@ -17,7 +17,6 @@ pub mod args;
 pub mod cni;
 pub mod datapath;
 pub mod driver;
-pub mod drivers;
 pub mod metrics;
 pub mod observe;
 pub mod ovs;
@@ -41,10 +40,13 @@ use common::{
 
 use self::{
     args::{Args, DriverName},
+    driver::Driver,
     observe::Observer,
+    ovs::Ovs,
     plan::{Decision, problem::node_regarding},
     reconcile::{Reconciler, Reports},
     trigger::Trigger,
+    vxlan::Vxlan,
 };
 
 /// How long a command waits for the lists. An API server that streams lists needs a second for 100,000 objects; one that does not is
@@ -72,7 +74,7 @@ pub fn uninstall(args: &Args) -> ExitCode {
     if let Err(error) = args.check() {
         return runtime::refuse(&common::program!(), &error);
     }
-    match drivers::open(args).and_then(|mut driver| driver.uninstall()) {
+    match open(args).and_then(|mut driver| driver.uninstall()) {
         Ok(changes) => {
             changes.iter().for_each(|change| command::print(&format!("{change}\n")));
             command::print(&format!("{} changes\n", changes.len()));
@@ -83,6 +85,14 @@ pub fn uninstall(args: &Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Opens the driver that the command line names. It reads and writes nothing yet.
+fn open(args: &Args) -> Result<Box<dyn Driver>, driver::Error> {
+    Ok(match args.own.driver {
+        DriverName::Vxlan => Box::new(Vxlan::new(args.vxlan.config())?),
+        DriverName::Ovs => Box::new(Ovs::new(args.ovs.config())),
+    })
 }
 
 async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
@@ -97,7 +107,7 @@ async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
     let observer = Observer::start(&runtime, &settings, move |urgency| fire.fire(urgency));
     let reports = Reports::new(&runtime).context("metrics")?;
     let resync_period = args.own.resync_period;
-    let reconciler = Reconciler::new(config, Box::new(move || drivers::open(&args)), reports);
+    let reconciler = Reconciler::new(config, Box::new(move || open(&args)), reports);
     tokio::select! {
         biased;
         () = runtime.shutdown.cancelled() => return Ok(()),
@@ -130,7 +140,7 @@ async fn dry_run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
 
 fn preview(args: &Args, decision: Decision) -> Result<(Decision, Vec<driver::Change>), driver::Error> {
     let changes = match &decision.datapath {
-        Some(datapath) => drivers::open(args)?.preview(datapath)?,
+        Some(datapath) => open(args)?.preview(datapath)?,
         None => Vec::new(),
     };
     Ok((decision, changes))

@@ -8,8 +8,9 @@ use ipnet::Ipv4Net;
 
 use super::{
     observe,
+    ovs::{self, plan::PortMode, profile::Profile},
     plan::{Config, MacRule},
-    vxlan::plan::max_tun_id,
+    vxlan::{self, plan::max_tun_id},
 };
 use crate::{api::TunId, args::ProcessArgs, names};
 
@@ -98,22 +99,17 @@ pub struct VxlanArgs {
 }
 
 impl VxlanArgs {
-    /// UDP port.
+    /// The settings of the driver.
     #[must_use]
-    pub fn port(&self) -> u16 {
-        self.vxlan_port.unwrap_or(4790)
-    }
-
-    /// VXLAN network identifier.
-    #[must_use]
-    pub fn id(&self) -> u32 {
-        self.vxlan_id.unwrap_or(0x0063_6777)
-    }
-
-    /// Bits of the packet's mark.
-    #[must_use]
-    pub fn marks(&self) -> u32 {
-        self.mark_mask.unwrap_or(0x3fff)
+    pub fn config(&self) -> vxlan::Config {
+        let default = vxlan::Config::default();
+        vxlan::Config {
+            port: self.vxlan_port.unwrap_or(default.port),
+            vni: self.vxlan_id.unwrap_or(default.vni),
+            mark_mask: self.mark_mask.unwrap_or(default.mark_mask),
+            mtu: self.mtu.map(u32::from),
+            ..default
+        }
     }
 
     fn is_given(&self) -> bool {
@@ -135,51 +131,23 @@ pub struct OvsArgs {
     pub bridge: Option<String>,
     /// Layout of the flow tables, by the first release of openshift-sdn that has it [default: 3.7]
     #[arg(long, env = "PERIMETER_OVS_PROFILE", value_enum, value_name = "RELEASE")]
-    pub ovs_profile: Option<OvsProfile>,
+    pub ovs_profile: Option<Profile>,
     /// Program that translates a VIP to a pod's address [default: own]
     #[arg(long, env = "PERIMETER_DNAT", value_enum, value_name = "PROGRAM")]
-    pub dnat: Option<Dnat>,
-}
-
-/// Layout of openshift-sdn's flow tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OvsProfile {
-    /// 3.7 to 4.7: egress in table 100
-    #[default]
-    #[value(name = "3.7")]
-    V3_7,
-    /// 4.10 to 4.16: egress in table 101
-    #[value(name = "4.10")]
-    V4_10,
-}
-
-/// Program that translates a VIP to a pod's address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Dnat {
-    /// This one
-    #[default]
-    Own,
-    /// kube-proxy, which knows the VIP from the Service's status or externalIPs
-    KubeProxy,
+    pub dnat: Option<PortMode>,
 }
 
 impl OvsArgs {
-    /// Bridge of openshift-sdn.
+    /// The settings of the driver.
     #[must_use]
-    pub fn bridge(&self) -> &str {
-        self.bridge.as_deref().unwrap_or("br0")
-    }
-
-    /// Layout of the flow tables.
-    #[must_use]
-    pub fn profile(&self) -> OvsProfile {
-        self.ovs_profile.unwrap_or_default()
-    }
-
-    /// Program that translates a VIP to a pod's address.
-    #[must_use]
-    pub fn dnat(&self) -> Dnat {
-        self.dnat.unwrap_or_default()
+    pub fn config(&self) -> ovs::Config {
+        let default = ovs::Config::default();
+        ovs::Config {
+            profile: self.ovs_profile.unwrap_or(default.profile),
+            ports: self.dnat.unwrap_or(default.ports),
+            bridge: self.bridge.clone().unwrap_or(default.bridge),
+            ..default
+        }
     }
 
     fn is_given(&self) -> bool {
@@ -225,7 +193,7 @@ impl Args {
                 DriverName::Ovs => MacRule::Annotated,
             },
             max_tun_id: match own.driver {
-                DriverName::Vxlan => max_tun_id(self.vxlan.marks()),
+                DriverName::Vxlan => max_tun_id(self.vxlan.config().mark_mask),
                 DriverName::Ovs => TunId::MAX,
             },
             namespace: namespace.to_owned(),
@@ -316,9 +284,10 @@ mod tests {
         let args = parse(&["--cluster-cidr", "10.244.0.9/16,10.245.0.1", "--namespace", "cgw"]).unwrap();
         let networks: Vec<String> = args.own.cluster_cidr.iter().map(ToString::to_string).collect();
         assert_eq!(networks, ["10.244.0.0/16", "10.245.0.1/32"]);
-        assert_eq!((args.vxlan.port(), args.vxlan.id(), args.vxlan.marks()), (4790, 0x0063_6777, 0x3fff));
-        assert_eq!(args.ovs.bridge(), "br0");
-        assert_eq!((args.ovs.profile(), args.ovs.dnat()), (OvsProfile::V3_7, Dnat::Own));
+        let vxlan = args.vxlan.config();
+        assert_eq!((vxlan.port, vxlan.vni, vxlan.mark_mask), (4790, 0x0063_6777, 0x3fff));
+        let ovs = args.ovs.config();
+        assert_eq!((ovs.bridge.as_str(), ovs.profile.name, ovs.ports), ("br0", "3.7", PortMode::Own));
         assert_eq!(args.own.resync_period, Duration::from_secs(10));
         assert_eq!(args.config("cgw").mac_rule, MacRule::Derived);
         assert_eq!(args.settings("cgw").binds, "cgw-binds");
@@ -342,8 +311,11 @@ mod tests {
             let error = parse(arguments).map(|_| ()).unwrap_err();
             assert!(error.contains(message), "{arguments:?}: {error}");
         }
-        assert_eq!(parse(&["--mark-mask", "0x00ff0000"]).unwrap().vxlan.marks(), 0x00ff_0000);
-        assert_eq!(parse(&["--mark-mask", "0xffff0000"]).unwrap().vxlan.marks(), 0xffff_0000);
+        for (text, mask) in [("0x00ff0000", 0x00ff_0000), ("0xffff0000", 0xffff_0000)] {
+            assert_eq!(parse(&["--mark-mask", text]).unwrap().vxlan.config().mark_mask, mask);
+        }
+        let ovs = ["--driver", "ovs", "--cluster-cidr", "10.128.0.0/14", "--ovs-profile", "4.10"];
+        assert_eq!(parse(&ovs).unwrap().ovs.config().profile.name, "4.10");
     }
 
     #[test]

@@ -12,16 +12,17 @@ use std::{
     net::Ipv4Addr,
 };
 
+use clap::ValueEnum;
+
 use super::{facts::Facts, flow::Flow, iptables::Rules, profile::Profile};
 use crate::agent::datapath::{BoundPod, Datapath, Networks, VipPath};
 
-/// The program that translates the destination of packets to a VIP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The program that translates the destination of packets to a VIP. With kube-proxy, the driver sets the marks only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PortMode {
-    /// The driver.
-    #[default]
+    /// This one
     Own,
-    /// kube-proxy, because the VIP is in `status.loadBalancer` or `spec.externalIPs` of the Service. The driver sets the marks.
+    /// kube-proxy, which knows the VIP from the Service's status or externalIPs
     KubeProxy,
 }
 

@@ -1,12 +1,16 @@
 //! Tables and priorities of openshift-sdn, by release.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+
+use clap::{ValueEnum, builder::PossibleValue};
 
 /// Where the driver's flows stand in openshift-sdn's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// As `--ovs-profile` names it.
     pub name: &'static str,
+    /// Its releases, for the help of `--ovs-profile`.
+    pub releases: &'static str,
     /// The table that a pod's packet enters after its address was checked (table 20).
     pub pod_next: u8,
     /// Reads conntrack before that table: without it, the reply of a pod to a client of a NodePort would leave by the VIP's gateway.
@@ -50,6 +54,7 @@ pub enum Exit {
 /// openshift-sdn of OpenShift 3.7 to 4.7: the layout of the seed.
 pub const V3_7: Profile = Profile {
     name: "3.7",
+    releases: "3.7 to 4.7: egress in table 100",
     pod_next: 21,
     tracks_pods: true,
     egress_table: 100,
@@ -69,6 +74,7 @@ pub const V3_7: Profile = Profile {
 /// openshift-sdn of OpenShift 4.10 to 4.16.
 pub const V4_10: Profile = Profile {
     name: "4.10",
+    releases: "4.10 to 4.16: egress in table 101",
     pod_next: 27,
     tracks_pods: false,
     egress_table: 101,
@@ -93,11 +99,12 @@ impl fmt::Display for Profile {
     }
 }
 
-impl FromStr for Profile {
-    type Err = String;
+impl ValueEnum for Profile {
+    fn value_variants<'a>() -> &'a [Profile] {
+        &ALL
+    }
 
-    fn from_str(text: &str) -> Result<Profile, String> {
-        let names = ALL.map(|profile| profile.name).join(", ");
-        ALL.into_iter().find(|profile| profile.name == text).ok_or_else(|| format!("allowed: {names}"))
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name).help(self.releases))
     }
 }
