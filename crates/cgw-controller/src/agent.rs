@@ -96,15 +96,15 @@ fn open(args: &Args) -> Result<Box<dyn Driver>, driver::Error> {
 }
 
 async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
-    let (config, settings) = (args.config(&runtime.namespace), args.settings(&runtime.namespace));
+    let (config, node) = (args.config(&runtime.namespace), args.own.node_name.clone().unwrap_or_default());
     if let Err(refusal) = check_cni(&args)? {
-        let regarding = node_regarding(&settings.node, Some(settings.node.clone()));
+        let regarding = node_regarding(&node, Some(node.clone()));
         runtime.events.found(&[Problem { regarding, because: refusal.clone() }]);
         return Err(ConfigError(refusal.to_string()).into());
     }
     let trigger = Arc::new(Trigger::default());
     let fire = Arc::clone(&trigger);
-    let observer = Observer::start(&runtime, &settings, move |urgency| fire.fire(urgency));
+    let observer = Observer::start(&runtime, &node, &config.store, move |urgency| fire.fire(urgency));
     let reports = Reports::new(&runtime).context("metrics")?;
     let resync_period = args.own.resync_period;
     let reconciler = Reconciler::new(config, Box::new(move || open(&args)), reports);
@@ -113,7 +113,7 @@ async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
         () = runtime.shutdown.cancelled() => return Ok(()),
         () = observer.synced() => {}
     }
-    let snapshot = || observer.snapshot(&settings.node);
+    let snapshot = || observer.snapshot(&node);
     tokio::select! {
         () = reconcile::run(reconciler, snapshot, &trigger, resync_period, &runtime) => Ok(()),
         never = addresses::watch(&trigger) => match never {},
@@ -122,13 +122,13 @@ async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
 
 /// Prints the decision and the changes that the driver would make.
 async fn dry_run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
-    let (config, settings) = (args.config(&runtime.namespace), args.settings(&runtime.namespace));
+    let (config, node) = (args.config(&runtime.namespace), args.own.node_name.clone().unwrap_or_default());
     if let Err(refusal) = check_cni(&args)? {
         return Err(ConfigError(refusal.to_string()).into());
     }
-    let observer = Observer::start(&runtime, &settings, |_| {});
+    let observer = Observer::start(&runtime, &node, &config.store, |_| {});
     observer.synced_within(LIST_TIMEOUT).await?;
-    let decision = plan::plan(&config, &observer.snapshot(&settings.node));
+    let decision = plan::plan(&config, &observer.snapshot(&node));
     let output = args.plan.output;
     let (decision, changes) = tokio::task::spawn_blocking(move || preview(&args, decision)).await??;
     command::print(&match output {

@@ -3,11 +3,10 @@
 use std::{net::Ipv4Addr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args as Group, ValueEnum};
-use common::{args::duration, command::PlanArgs};
+use common::{args::duration, cache::ObjectKey, command::PlanArgs};
 use ipnet::Ipv4Net;
 
 use super::{
-    observe,
     ovs::{self, plan::PortMode, profile::Profile},
     plan::{Config, MacRule},
     vxlan::{self, plan::max_tun_id},
@@ -196,18 +195,7 @@ impl Args {
                 DriverName::Vxlan => max_tun_id(self.vxlan.config().mark_mask),
                 DriverName::Ovs => TunId::MAX,
             },
-            namespace: namespace.to_owned(),
-            binds: own.binds_service.clone(),
-        }
-    }
-
-    /// The settings of the observer.
-    #[must_use]
-    pub fn settings(&self, namespace: &str) -> observe::Settings {
-        observe::Settings {
-            node: self.own.node_name.clone().unwrap_or_default(),
-            namespace: namespace.to_owned(),
-            binds: self.own.binds_service.clone(),
+            store: ObjectKey::new(namespace, &own.binds_service),
         }
     }
 }
@@ -289,8 +277,8 @@ mod tests {
         let ovs = args.ovs.config();
         assert_eq!((ovs.bridge.as_str(), ovs.profile.name, ovs.ports), ("br0", "3.7", PortMode::Own));
         assert_eq!(args.own.resync_period, Duration::from_secs(10));
-        assert_eq!(args.config("cgw").mac_rule, MacRule::Derived);
-        assert_eq!(args.settings("cgw").binds, "cgw-binds");
+        let config = args.config("cgw");
+        assert_eq!((config.mac_rule, config.store), (MacRule::Derived, ObjectKey::new("cgw", "cgw-binds")));
     }
 
     #[test]

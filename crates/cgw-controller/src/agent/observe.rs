@@ -25,17 +25,6 @@ use kube::{Api, runtime::watcher};
 use self::inventory::{Inventory, Urgency};
 use super::snapshot::Snapshot;
 
-/// Where the objects are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Name of the Node of this agent.
-    pub node: String,
-    /// Namespace of the store `binds`.
-    pub namespace: String,
-    /// Name of the store `binds`.
-    pub binds: String,
-}
-
 /// The watches, and what they have delivered.
 #[derive(Debug)]
 pub struct Observer {
@@ -47,16 +36,16 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Starts the watches. `changed` is called for each change, by the task of a watch: it must be quick. Must be called inside of a
-    /// tokio runtime.
+    /// Starts the watches for the agent of `node`; `store` is the store `binds`. `changed` is called for each change, by the task of a
+    /// watch: it must be quick. Must be called inside of a tokio runtime.
     #[must_use]
     pub fn start(
         runtime: &Runtime,
-        settings: &Settings,
+        node: &str,
+        store: &ObjectKey,
         changed: impl Fn(Urgency) + Clone + Send + Sync + 'static,
     ) -> Observer {
         let client = &runtime.client;
-        let store = ObjectKey::new(&settings.namespace, &settings.binds);
         let trimmed = store.clone();
         // A finished pod has no network, and its address may be another pod's: the API server reports it as deleted.
         let unfinished = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
@@ -84,9 +73,9 @@ impl Observer {
                 .packed()
                 .trim(read::trim_node)
                 .start(),
-            inventory: Arc::new(Mutex::new(Inventory::new(&settings.node))),
+            inventory: Arc::new(Mutex::new(Inventory::new(node))),
         };
-        observer.subscribe(&store, changed);
+        observer.subscribe(store, changed);
         observer
     }
 
@@ -142,12 +131,6 @@ impl Observer {
     #[must_use]
     pub fn snapshot(&self, node: &str) -> Snapshot {
         lock(&self.inventory).snapshot(node)
-    }
-
-    /// Name of the Node of a pod, for [`Observer::snapshot`]. None: there is no such pod; empty: it is not scheduled.
-    #[must_use]
-    pub fn node_of(&self, pod: &ObjectKey) -> Option<String> {
-        lock(&self.inventory).pod(pod).map(|pod| pod.node.to_string())
     }
 }
 

@@ -15,8 +15,10 @@ mod pods;
 mod ports;
 pub mod problem;
 
-use ipnet::Ipv4Net;
 use std::{collections::BTreeMap, net::Ipv4Addr};
+
+use common::cache::ObjectKey;
+use ipnet::Ipv4Net;
 
 use super::{
     datapath::{Datapath, VipPath},
@@ -41,10 +43,8 @@ pub struct Config {
     pub mac_rule: MacRule,
     /// The largest tunnel ID that the driver can program.
     pub max_tun_id: u32,
-    /// Namespace of the store `binds`.
-    pub namespace: String,
-    /// Name of the store `binds`.
-    pub binds: String,
+    /// The store `binds`.
+    pub store: ObjectKey,
 }
 
 /// The MAC address that a gateway must have in the annotation `tun-mac`.
@@ -94,8 +94,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot) -> Decision {
 fn datapath(config: &Config, snapshot: &Snapshot, problems: &mut Problems<'_>) -> Option<Datapath> {
     let nodes = Nodes::read(config, snapshot, problems);
     let Some(store) = &snapshot.store else {
-        problems
-            .node(snapshot, Reason::NoStore { service: format!("{}/{}", config.namespace, config.binds) });
+        problems.node(snapshot, Reason::NoStore { service: config.store.to_string() });
         return None;
     };
     let nodes = nodes?;

@@ -101,7 +101,7 @@ fn source(config: &Config, snapshot: &Snapshot, key: &ObjectKey, because: &mut V
         (Some(nodes), Some(store)) => (nodes, store),
         (nodes, store) => {
             if store.is_none() {
-                because.push(format!("Service {}/{} does not exist", config.namespace, config.binds));
+                because.push(format!("Service {} does not exist", config.store));
             }
             if nodes.is_none() {
                 because.extend(problems.sorted().iter().map(|problem| problem.because.to_string()));

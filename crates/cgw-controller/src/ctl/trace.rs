@@ -58,10 +58,9 @@ pub async fn run(client: &Client, namespace: &str, pod: &ObjectKey) -> anyhow::R
     for node in list::<kinds::Node>(client, "Nodes").await? {
         inventory.set_node(&node.name_any(), Some(read::node(&node)));
     }
-    let store = ObjectKey::new(&config.namespace, &config.binds);
     for service in list::<kinds::Service>(client, "Services").await? {
         let key = ObjectKey::of(&service);
-        if key == store {
+        if key == config.store {
             inventory.set_store(Some(read::store(&service)));
         } else {
             inventory.set_service(&key, read::service(&service));
@@ -235,8 +234,8 @@ mod tests {
         ];
         let config = parsed(&container(&env, &["agent"])).unwrap().0.config("edge");
         let services: Vec<String> = config.service_cidrs.iter().map(ToString::to_string).collect();
-        assert_eq!((services, config.binds.as_str()), (vec!["10.96.0.0/12".to_owned()], "acme-cgw-binds"));
-        assert_eq!((config.mac_rule, config.namespace.as_str()), (MacRule::Derived, "edge"));
+        assert_eq!((services, config.mac_rule), (vec!["10.96.0.0/12".to_owned()], MacRule::Derived));
+        assert_eq!(config.store, ObjectKey::new("edge", "acme-cgw-binds"));
 
         let args = [
             "agent",

@@ -137,10 +137,10 @@ async fn memory_and_time_with_5000_pods() {
     let client = kube::Client::new(api, "default");
     let metrics = Metrics::new("cgw-controller").unwrap();
     let runtime = Runtime::new(common::program!(), client, "cgw-system".into(), metrics, "test".into());
-    let settings = Settings { node: "n0".into(), namespace: "cgw-system".into(), binds: names::BINDS.into() };
+    let store = ObjectKey::new("cgw-system", names::BINDS);
     let before = resident();
     let start = Instant::now();
-    let observer = Observer::start(&runtime, &settings, |_| {});
+    let observer = Observer::start(&runtime, "n0", &store, |_| {});
     observer.synced_within(Duration::from_secs(120)).await.unwrap();
     let (synced, listed) = (start.elapsed(), resident());
     let start = Instant::now();

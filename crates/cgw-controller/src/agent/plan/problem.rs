@@ -246,8 +246,8 @@ impl<'a> Problems<'a> {
         let regarding = Regarding {
             api_version: "v1",
             kind: "Service",
-            namespace: Some(self.config.namespace.clone()),
-            name: self.config.binds.clone(),
+            namespace: Some(self.config.store.namespace().to_owned()),
+            name: self.config.store.name().to_owned(),
             uid: None,
         };
         self.list.push(Problem { regarding, because: Reason::InvalidBinding { error: error.to_string() } });

@@ -33,8 +33,7 @@ pub fn config() -> Config {
         exclude_cidrs: Vec::new(),
         mac_rule: MacRule::Derived,
         max_tun_id: 0x3ffe,
-        namespace: "cgw-system".into(),
-        binds: names::BINDS.into(),
+        store: ObjectKey::new("cgw-system", names::BINDS),
     }
 }
 
