@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::Ipv4Addr,
     time::Duration,
 };
@@ -24,6 +25,46 @@ pub struct Datapath {
     /// Addresses of pods on this node that the agent has read and that are not bound. A packet to the outside from another
     /// address of the node's pod networks is dropped: its pod may be bound.
     pub unbound_pods: BTreeSet<Ipv4Addr>,
+}
+
+impl Datapath {
+    /// The bound pods of all nodes by address. A pod has one VIP: the first one.
+    #[must_use]
+    pub fn bound_pods(&self) -> BTreeMap<Ipv4Addr, Bound<'_>> {
+        let mut pods = BTreeMap::new();
+        for (vip, path) in &self.vips {
+            for (pod, bound) in &path.pods {
+                pods.entry(*pod).or_insert(Bound { vip: *vip, path, node: bound.node_ip });
+            }
+        }
+        pods
+    }
+
+    /// The bound pods of this node.
+    #[must_use]
+    pub fn own_pods(&self) -> BTreeMap<Ipv4Addr, Bound<'_>> {
+        let mut pods = self.bound_pods();
+        pods.retain(|_, bound| bound.node == self.node.ip);
+        pods
+    }
+
+    /// Every port of a VIP once: that of the first Service.
+    pub fn ports(&self) -> impl Iterator<Item = (Ipv4Addr, &ServicePort)> {
+        let mut seen = BTreeSet::new();
+        let ports = self.vips.iter().flat_map(|(vip, path)| path.ports.iter().map(|port| (*vip, port)));
+        ports.filter(move |(vip, port)| seen.insert((*vip, port.protocol, port.port)))
+    }
+}
+
+/// A bound pod with its VIP.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound<'a> {
+    /// Its VIP.
+    pub vip: Ipv4Addr,
+    /// The path of its VIP.
+    pub path: &'a VipPath,
+    /// Main address of its node.
+    pub node: Ipv4Addr,
 }
 
 /// The node that the agent runs on.
@@ -146,5 +187,22 @@ impl Protocol {
             Protocol::Udp => 17,
             Protocol::Sctp => 132,
         }
+    }
+
+    /// Its name, as iptables has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+            Protocol::Sctp => "sctp",
+        }
+    }
+}
+
+/// As a Service has it.
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name().to_ascii_uppercase())
     }
 }

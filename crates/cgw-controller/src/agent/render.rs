@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     datapath::{Datapath, VipPath, VipRoute},
     driver::Change,
-    plan::{Decision, problem::protocol_name},
+    plan::Decision,
 };
 
 /// The most VIPs on `/statusz`, a page for a person.
@@ -121,7 +121,7 @@ fn vip(vip: Ipv4Addr, path: &VipPath) -> Value {
         "ports": path.ports.iter().map(|port| json!({
             "service": port.service,
             "name": port.name,
-            "protocol": protocol_name(port.protocol),
+            "protocol": port.protocol.to_string(),
             "port": port.port,
             "backends": port.backends.iter().map(|(ip, number)| format!("{ip}:{number}")).collect::<Vec<_>>(),
             "affinity": port.affinity.map(|timeout| format!("{}s", timeout.as_secs())),

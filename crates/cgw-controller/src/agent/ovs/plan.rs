@@ -15,7 +15,7 @@ use std::{
 use clap::ValueEnum;
 
 use super::{facts::Facts, flow::Flow, iptables::Rules, profile::Profile};
-use crate::agent::datapath::{BoundPod, Datapath, Networks, VipPath};
+use crate::agent::datapath::{Datapath, Networks};
 
 /// The program that translates the destination of packets to a VIP. With kube-proxy, the driver sets the marks only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,8 +58,7 @@ pub fn with_other_snat(old: &Datapath, new: &Datapath) -> BTreeSet<Ipv4Addr> {
     if !old.node.candidate {
         return BTreeSet::new();
     }
-    let vips = |datapath| bound_pods(datapath).into_iter().map(|(pod, (vip, ..))| (pod, vip)).collect();
-    let (before, after): (BTreeMap<_, _>, BTreeMap<_, _>) = (vips(old), vips(new));
+    let (before, after) = (vip_by_pod(old), vip_by_pod(new));
     let known = before.keys().chain(&old.unbound_pods).copied();
     known.filter(|pod| before.get(pod) != after.get(pod)).collect()
 }
@@ -71,7 +70,7 @@ pub fn has_other_snat(new: &Datapath) -> impl Fn((Ipv4Addr, Ipv4Addr), Ipv4Addr)
     let is_inside = move |address: Ipv4Addr| {
         [pods, services, excluded].into_iter().flatten().any(|net| net.contains(&address))
     };
-    let vips: BTreeMap<_, _> = bound_pods(new).into_iter().map(|(pod, (vip, ..))| (pod, vip)).collect();
+    let vips = vip_by_pod(new);
     move |(source, destination), snat| {
         let is_translated = new.node.candidate && snat != source;
         is_translated
@@ -82,15 +81,9 @@ pub fn has_other_snat(new: &Datapath) -> impl Fn((Ipv4Addr, Ipv4Addr), Ipv4Addr)
     }
 }
 
-/// Every bound pod once: the first VIP in ascending order wins.
-fn bound_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, (Ipv4Addr, &VipPath, &BoundPod)> {
-    let mut pods = BTreeMap::new();
-    for (vip, path) in &datapath.vips {
-        for (address, pod) in &path.pods {
-            pods.entry(*address).or_insert((*vip, path, pod));
-        }
-    }
-    pods
+/// The VIP of each bound pod.
+fn vip_by_pod(datapath: &Datapath) -> BTreeMap<Ipv4Addr, Ipv4Addr> {
+    datapath.bound_pods().into_iter().map(|(pod, bound)| (pod, bound.vip)).collect()
 }
 
 #[cfg(test)]

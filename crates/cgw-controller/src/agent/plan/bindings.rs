@@ -86,7 +86,7 @@ impl<'a> Bindings<'a> {
                 Ok(Some(vip)) => vip,
                 Ok(None) => continue,
                 Err(error) => {
-                    problems.service(service, Reason::invalid_vip(&error));
+                    problems.service(service, Reason::InvalidVip { error: error.to_string() });
                     continue;
                 }
             };
@@ -96,7 +96,7 @@ impl<'a> Bindings<'a> {
                     problems.service(service, because.clone());
                     services.push(Admitted { carrier, vip: Err(Refusal { vip, because }) });
                 } else {
-                    problems.service(service, Reason::not_admitted(vip));
+                    problems.service(service, Reason::NotAdmitted { vip: vip.to_string() });
                 }
                 continue;
             };
@@ -206,7 +206,9 @@ fn usable(
         });
     }
     match owners.get(&tun_id) {
-        Some(owner) if *owner != vip => Err(Reason::tun_id(address, tun_id, *owner)),
+        Some(owner) if *owner != vip => {
+            Err(Reason::TunIdInUse { vip: address, tun_id: tun_id.to_string(), other: owner.to_string() })
+        }
         _ => Ok(address),
     }
 }

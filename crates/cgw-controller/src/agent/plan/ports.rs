@@ -30,7 +30,8 @@ pub(super) fn by_vip(
         for port in &service.ports {
             let key = (*vip, port.protocol, port.port);
             if let Some((other, _)) = ports.get(&key) {
-                problems.service(service, Reason::port(port.protocol, port.port, other));
+                let (protocol, other) = (port.protocol.to_string(), other.key.to_string());
+                problems.service(service, Reason::PortConflict { protocol, port: port.port, other });
                 continue;
             }
             let port = ServicePort {

@@ -7,11 +7,8 @@ use serde::Serialize;
 
 use super::Config;
 use crate::{
-    agent::{
-        datapath::Protocol,
-        snapshot::{Service, Snapshot},
-    },
-    api::{ParseError, TunId, TunMac, Vip, stores::EntryError},
+    agent::snapshot::{Service, Snapshot},
+    api::{TunMac, stores::EntryError},
 };
 
 /// A problem. Its text does not change while the problem is the same, so that it is reported once.
@@ -39,7 +36,7 @@ pub enum Reason {
     WrongMac { vip: Ipv4Addr, gateway: Ipv4Addr, mac: String, expected: String },
     PodConflict { other: String, vip: Ipv4Addr },
     AddressConflict { pod: String, other: String, address: Ipv4Addr },
-    PortConflict { protocol: &'static str, port: u16, other: String },
+    PortConflict { protocol: String, port: u16, other: String },
     HostNetwork,
     ForeignEgress { annotation: &'static str },
     InvalidSourceRange { range: String },
@@ -272,18 +269,6 @@ pub fn node_regarding(name: &str, uid: Option<String>) -> Regarding {
 }
 
 impl Reason {
-    pub(super) fn invalid_vip(error: &ParseError) -> Reason {
-        Reason::InvalidVip { error: error.to_string() }
-    }
-
-    pub(super) fn not_admitted(vip: Vip) -> Reason {
-        Reason::NotAdmitted { vip: vip.to_string() }
-    }
-
-    pub(super) fn tun_id(vip: Ipv4Addr, tun_id: TunId, other: Vip) -> Reason {
-        Reason::TunIdInUse { vip, tun_id: tun_id.to_string(), other: other.to_string() }
-    }
-
     pub(super) fn wrong_mac(vip: Ipv4Addr, gateway: Ipv4Addr, mac: TunMac) -> Reason {
         let expected = TunMac::new(super::MacRule::derived(gateway));
         Reason::WrongMac {
@@ -292,19 +277,5 @@ impl Reason {
             mac: mac.to_string(),
             expected: expected.map(|mac| mac.to_string()).unwrap_or_default(),
         }
-    }
-
-    pub(super) fn port(protocol: Protocol, port: u16, other: &Service) -> Reason {
-        Reason::PortConflict { protocol: protocol_name(protocol), port, other: other.key.to_string() }
-    }
-}
-
-/// The name of a protocol, as a Service has it.
-#[must_use]
-pub fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
-        Protocol::Sctp => "SCTP",
     }
 }

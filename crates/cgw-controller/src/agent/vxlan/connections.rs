@@ -9,7 +9,6 @@ use common::netlink::Error;
 use common::netlink::conntrack::{self, Entry};
 use common::netlink::socket::Socket;
 
-use super::plan::own_pods;
 use crate::agent::datapath::{Datapath, VipRoute};
 
 /// Pods of this node whose connections have another translation than before.
@@ -62,7 +61,7 @@ pub fn stale(
 /// The VIP of each bound pod of the node, and whether the node translates to it. Between other gateways there is no difference: the
 /// packet leaves this node with the pod's address.
 fn translations(datapath: &Datapath) -> BTreeMap<Ipv4Addr, (Ipv4Addr, bool)> {
-    let own = own_pods(datapath).into_iter();
+    let own = datapath.own_pods().into_iter();
     own.map(|(pod, bound)| (pod, (bound.vip, bound.path.route == VipRoute::Local))).collect()
 }
 

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 
 use super::Config;
-use crate::agent::datapath::{Datapath, VipPath, VipRoute};
+use crate::agent::datapath::{Datapath, VipRoute};
 use crate::api::{TunId, TunMac};
 
 /// Facts about the underlay, which the plan depends on.
@@ -142,37 +142,6 @@ pub fn to_pods(mask: u32) -> u32 {
     mask
 }
 
-/// A bound pod.
-#[derive(Clone, Copy, Debug)]
-pub struct Bound<'a> {
-    /// Its VIP.
-    pub vip: Ipv4Addr,
-    /// The path of its VIP.
-    pub path: &'a VipPath,
-    /// Its node.
-    pub node: Ipv4Addr,
-}
-
-/// The bound pods of all nodes. A pod has one VIP: the first one.
-#[must_use]
-pub fn bound_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, Bound<'_>> {
-    let mut pods = BTreeMap::new();
-    for (vip, path) in &datapath.vips {
-        for (pod, bound) in &path.pods {
-            pods.entry(*pod).or_insert(Bound { vip: *vip, path, node: bound.node_ip });
-        }
-    }
-    pods
-}
-
-/// The bound pods of the datapath's own node.
-#[must_use]
-pub fn own_pods(datapath: &Datapath) -> BTreeMap<Ipv4Addr, Bound<'_>> {
-    let mut pods = bound_pods(datapath);
-    pods.retain(|_, bound| bound.node == datapath.node.ip);
-    pods
-}
-
 /// The desired state of the kernel without the table, which is that of [`ruleset::table`].
 #[must_use]
 pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel {
@@ -252,7 +221,7 @@ impl Kernel {
     fn route_to_pods(&mut self, datapath: &Datapath, config: &Config) {
         let (mark, mask) = (to_pods(config.mark_mask), config.mark_mask);
         self.rules.insert(Lookup { priority: config.rule_priority, mark, mask, table: TABLES });
-        for (pod, bound) in bound_pods(datapath) {
+        for (pod, bound) in datapath.bound_pods() {
             if self.neighbours.contains_key(&bound.node) {
                 self.routes.insert((TABLES, Ipv4Net::from(pod)), Next::Via(bound.node));
             }

@@ -7,7 +7,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::{PortMode, bound_pods, sources::restrict};
+use super::{PortMode, sources::restrict, vip_by_pod};
 use crate::agent::{
     datapath::{Datapath, Protocol, ServicePort, VipRoute},
     ovs::{
@@ -59,7 +59,7 @@ fn guard_new(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
         let backends = Chain::ours(Table::Mangle, "BACKENDS");
         rules.append(&guard, format!("-p tcp -m tcp {NO_SYN} -j CGW-BACKENDS"));
         rules.chains.entry(backends.clone()).or_default();
-        let tcp = service_ports(datapath).filter(|(_, port)| port.protocol == Protocol::Tcp);
+        let tcp = datapath.ports().filter(|(_, port)| port.protocol == Protocol::Tcp);
         let targets: BTreeSet<(Ipv4Addr, u16)> =
             tcp.flat_map(|(_, port)| port.backends.iter().copied()).collect();
         for (address, port) in targets {
@@ -77,16 +77,16 @@ fn guard_new(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
         // known here.
         let marked = Chain::ours(Table::Mangle, "MARKED");
         rules.append(&guard, "-m mark ! --mark 0x0 -g CGW-MARKED".into());
-        let bound = bound_pods(datapath).into_keys().map(|address| (address, "DROP")).collect();
+        let bound = datapath.bound_pods().into_keys().map(|address| (address, "DROP")).collect();
         sources(rules, &marked, bound, Some("RETURN"));
     }
     let mut known: BTreeMap<Ipv4Addr, &str> =
         datapath.unbound_pods.iter().map(|address| (*address, "RETURN")).collect();
-    for (address, (_, path, pod)) in bound_pods(datapath) {
-        let is_local = pod.node_ip == datapath.node.ip;
+    for (address, bound) in datapath.bound_pods() {
+        let is_local = bound.node == datapath.node.ip;
         // A pod of this node leaves here only if this node is the gateway. Pods of other nodes may arrive before this node has read
         // that it is the gateway.
-        if datapath.node.candidate && (!is_local || path.route == VipRoute::Local) {
+        if datapath.node.candidate && (!is_local || bound.path.route == VipRoute::Local) {
             known.insert(address, "RETURN");
         } else {
             known.remove(&address);
@@ -132,11 +132,11 @@ fn ingress(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
     }
     // Processes of the gateway itself. kube-proxy does this in its own mode.
     jump(rules, Table::Nat, "OUTPUT", "-j CGW-PREROUTING");
-    for (vip, port) in service_ports(datapath) {
+    for (vip, port) in datapath.ports() {
         if port.backends.is_empty() {
             continue;
         }
-        let protocol = protocol(port.protocol);
+        let protocol = port.protocol.name();
         let chain = chain_of_port(Table::Nat, "SVC", vip, port);
         rules.append(
             &services,
@@ -193,10 +193,8 @@ fn egress(datapath: &Datapath, rules: &mut Rules) {
     // An unbound pod of this node: without it, the backend's reply goes to the pod directly and with the wrong source.
     rules.append(&hairpin, "-j MASQUERADE".into());
     rules.chains.entry(snat.clone()).or_default();
-    let targets: BTreeMap<Ipv4Addr, String> = bound_pods(datapath)
-        .into_iter()
-        .map(|(address, (vip, ..))| (address, format!("SNAT --to-source {vip}")))
-        .collect();
+    let targets: BTreeMap<Ipv4Addr, String> =
+        vip_by_pod(datapath).into_iter().map(|(pod, vip)| (pod, format!("SNAT --to-source {vip}"))).collect();
     sources(
         rules,
         &snat,
@@ -221,8 +219,8 @@ fn input(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
         return;
     }
     // A process of this node that listens on all addresses is no backend.
-    for (vip, port) in service_ports(datapath).filter(|(_, port)| port.backends.is_empty()) {
-        let protocol = protocol(port.protocol);
+    for (vip, port) in datapath.ports().filter(|(_, port)| port.backends.is_empty()) {
+        let protocol = port.protocol.name();
         rules.append(
             &chain,
             format!(
@@ -233,13 +231,6 @@ fn input(ports: PortMode, datapath: &Datapath, rules: &mut Rules) {
             ),
         );
     }
-}
-
-/// Every port of a VIP once: the first Service wins.
-pub(super) fn service_ports(datapath: &Datapath) -> impl Iterator<Item = (Ipv4Addr, &ServicePort)> {
-    let mut seen = BTreeSet::new();
-    let ports = datapath.vips.iter().flat_map(|(vip, path)| path.ports.iter().map(|port| (*vip, port)));
-    ports.filter(move |(vip, port)| seen.insert((*vip, port.protocol, port.port)))
 }
 
 /// Rules for many source addresses: one for each, or chains by /24. All other addresses have the target `otherwise`.
@@ -279,17 +270,9 @@ pub(super) fn sources(
     end(rules, chain);
 }
 
-pub(super) fn protocol(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-        Protocol::Sctp => "sctp",
-    }
-}
-
 /// The name of a chain has at most 28 characters.
 pub(super) fn chain_of_port(table: Table, kind: &str, vip: Ipv4Addr, port: &ServicePort) -> Chain {
-    let key = format!("{vip} {} {} {}", port.service, protocol(port.protocol), port.port);
+    let key = format!("{vip} {} {} {}", port.service, port.protocol.name(), port.port);
     let digest: String = Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     Chain::ours(table, &format!("{kind}-{digest}"))
 }

@@ -4,9 +4,8 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use ipnet::Ipv4Net;
 
-use super::bound_pods;
 use crate::agent::{
-    datapath::{Datapath, VipRoute},
+    datapath::{Bound, Datapath, VipRoute},
     ovs::{
         facts::Facts,
         flow::{Action, Flow, Match},
@@ -52,11 +51,9 @@ fn exit(exit: Exit, facts: &Facts) -> Action {
 
 /// Tags the packets of the node's bound pods.
 fn tags(profile: &Profile, datapath: &Datapath, facts: &Facts, flows: &mut BTreeSet<Flow>) {
-    for (address, (_, path, pod)) in bound_pods(datapath) {
+    for (address, Bound { path, .. }) in datapath.own_pods() {
         // A pod that openshift-sdn has not set up cannot send. The guards of iptables drop what it sends before it has a tag.
-        let Some(local) = facts.pods.get(&address).filter(|_| pod.node_ip == datapath.node.ip) else {
-            continue;
-        };
+        let Some(local) = facts.pods.get(&address) else { continue };
         let source = Match::NwSrc(host(address));
         let next = if profile.tracks_pods {
             Action::CtTable(profile.pod_next)
@@ -146,11 +143,9 @@ fn excluded(profile: &Profile, datapath: &Datapath, facts: &Facts, flows: &mut B
     add(1, &[Match::CtZone(CLIENTS), Match::CtState("+trk")], &[exit(profile.exit, facts)]);
     // Connections that come to the node's bound pods from outside of the cluster come from the gateway.
     let arriving = [Match::Ip, Match::InPort(facts.vxlan_port)];
-    let local = bound_pods(datapath)
-        .into_iter()
-        .filter(|(address, (_, _, pod))| pod.node_ip == datapath.node.ip && facts.pods.contains_key(address));
+    let local = datapath.own_pods().into_keys().filter(|address| facts.pods.contains_key(address));
     let mut has_pods = false;
-    for (address, _) in local {
+    for address in local {
         has_pods = true;
         flows.insert(Flow::new(
             0,

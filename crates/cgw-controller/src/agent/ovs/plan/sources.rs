@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use super::{
-    bound_pods,
-    chains::{chain_of_port, comment, jump, protocol, service_ports, sources},
+    chains::{chain_of_port, comment, jump, sources},
+    vip_by_pod,
 };
 use crate::agent::{
     datapath::{Datapath, ServicePort},
@@ -16,7 +16,7 @@ use crate::agent::{
 type Pods = BTreeMap<Ipv4Addr, BTreeMap<Ipv4Addr, &'static str>>;
 
 pub(super) fn restrict(datapath: &Datapath, rules: &mut Rules) {
-    let restricted: Vec<_> = service_ports(datapath).filter(|(_, port)| port.sources.is_some()).collect();
+    let restricted: Vec<_> = datapath.ports().filter(|(_, port)| port.sources.is_some()).collect();
     if restricted.is_empty() {
         return;
     }
@@ -31,13 +31,13 @@ pub(super) fn restrict(datapath: &Datapath, rules: &mut Rules) {
         );
     }
     let mut pods = Pods::new();
-    for (pod, (vip, ..)) in bound_pods(datapath) {
+    for (pod, vip) in vip_by_pod(datapath) {
         pods.entry(vip).or_default().insert(pod, "MARK --set-xmark 0x4/0x4");
     }
     let refused = Chain::ours(Table::Mangle, "REFUSED");
     rules.append(&refused, "-m comment --comment \"not in loadBalancerSourceRanges\" -j DROP".into());
     for (vip, port) in restricted {
-        let (name, protocol) = (chain_of_port(Table::Mangle, "SRC", vip, port), protocol(port.protocol));
+        let (name, protocol) = (chain_of_port(Table::Mangle, "SRC", vip, port), port.protocol.name());
         rules.append(
             &all,
             format!(

@@ -7,7 +7,7 @@ use crate::agent::datapath::{Datapath, VipRoute};
 use crate::agent::vxlan::Config;
 use crate::agent::vxlan::observe::{ObservedDevice, route_of, rule_of};
 use crate::agent::vxlan::plan::table::Table;
-use crate::agent::vxlan::plan::{TABLES, Underlay, bound_pods, plan, ruleset, table_of};
+use crate::agent::vxlan::plan::{TABLES, Underlay, plan, ruleset, table_of};
 use crate::agent::vxlan::sample;
 
 const INDEX: u32 = 7;
@@ -89,7 +89,7 @@ impl Model {
     /// As the table's chains and the policy rules treat the first packet of a connection.
     fn fate(&self, pod: Ipv4Addr) -> Fate {
         let Some(table) = &self.table else { return Fate::Node };
-        let pods = bound_pods(table);
+        let pods = table.bound_pods();
         let Some(bound) = pods.get(&pod).filter(|bound| bound.node == table.node.ip) else {
             return if table.unbound_pods.contains(&pod) { Fate::Node } else { Fate::Dropped };
         };
@@ -181,7 +181,7 @@ proptest! {
         let mut model = Model::default();
         execute(&mut model, &old, |_| {});
         let allowed = |datapath: &Datapath, pod: Ipv4Addr| {
-            let bound = bound_pods(datapath);
+            let bound = datapath.bound_pods();
             bound.get(&pod).map(|bound| bound.vip)
         };
         execute(&mut model, &new, |model| {

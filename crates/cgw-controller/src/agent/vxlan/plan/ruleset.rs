@@ -12,8 +12,8 @@ use std::net::Ipv4Addr;
 use common::netlink::nftables::{Chain, DataType, Element, Rule, Set, Verdict, interval};
 use ipnet::{IpNet, Ipv4Net};
 
+use super::mark_of;
 use super::table::Table;
-use super::{mark_of, own_pods};
 use crate::agent::datapath::{Datapath, VipPath};
 use crate::agent::vxlan::Config;
 
@@ -56,7 +56,7 @@ fn sets(table: &mut Table, datapath: &Datapath) {
     table.set(Set::networks("pod-networks", false), interval::bounds(false, &known));
     table.set(addresses("nodes"), datapath.peers.keys().map(element));
     table.set(addresses("vips"), datapath.vips.keys().map(element));
-    let local = own_pods(datapath);
+    let local = datapath.own_pods();
     table.set(addresses("pods"), local.keys().map(element));
     table.set(
         addresses("unbound"),

@@ -7,11 +7,11 @@ use common::netlink::nftables::expression::{Direction, Expression};
 use common::netlink::nftables::set::{backend_data, concatenated, service_key};
 use common::netlink::nftables::{Chain, ChainType, DataType, Element, Field, Hook, Rule, Set, Verdict};
 
+use super::super::mark_of;
 use super::super::table::Table;
-use super::super::{Bound, bound_pods, mark_of};
 use super::chain_of;
 use super::chains::{R, SOURCE, Terms, drop, mark, marked};
-use crate::agent::datapath::{Datapath, Protocol, ServicePort, VipRoute};
+use crate::agent::datapath::{Bound, Datapath, Protocol, ServicePort, VipRoute};
 use crate::agent::vxlan::Config;
 
 /// The seed of the hash that selects a backend. All candidates select the same one, so that a connection survives a change of the gateway.
@@ -25,7 +25,9 @@ const SERVICE: [DataType; 3] = [DataType::Ipv4, DataType::Protocol, DataType::Se
 
 /// Adds the chains and sets.
 pub(super) fn add(table: &mut Table, datapath: &Datapath, config: &Config) {
-    let (bound, ports) = (bound_pods(datapath), ports_of(datapath));
+    let bound = datapath.bound_pods();
+    let ports: Ports<'_> =
+        datapath.ports().map(|(vip, port)| ((vip, port.protocol, port.port), port)).collect();
     pods(table, datapath, &bound);
     sources(table, datapath, config, &bound, &ports);
     translations(table, &ports, config);
@@ -148,17 +150,6 @@ fn service((vip, protocol, port): &(Ipv4Addr, Protocol, u16)) -> Vec<u8> {
     service_key(*vip, protocol.number(), *port)
 }
 
-/// The first Service of a port has it.
-fn ports_of(datapath: &Datapath) -> Ports<'_> {
-    let mut ports = Ports::new();
-    for (vip, path) in &datapath.vips {
-        for port in &path.ports {
-            ports.entry((*vip, port.protocol, port.port)).or_insert(port);
-        }
-    }
-    ports
-}
-
 /// DNAT of the ports that have backends.
 fn translations(table: &mut Table, ports: &Ports<'_>, config: &Config) {
     let ports = || ports.iter().filter(|(_, port)| !port.backends.is_empty());
@@ -198,10 +189,5 @@ fn translations(table: &mut Table, ports: &Ports<'_>, config: &Config) {
 
 /// Name of a port's chain and map.
 fn name_of(vip: Ipv4Addr, port: &ServicePort) -> String {
-    let protocol = match port.protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-        Protocol::Sctp => "sctp",
-    };
-    format!("{protocol}-{vip}-{}", port.port)
+    format!("{}-{vip}-{}", port.protocol.name(), port.port)
 }
