@@ -14,8 +14,9 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{facts::Facts, flow::Flow, iptables::Rules, profile::Profile};
 use crate::agent::datapath::{Datapath, Networks};
+
+pub use self::{chains::rules, flows::flows};
 
 /// The program that translates the destination of packets to a VIP. With kube-proxy, the driver sets the marks only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,18 +25,6 @@ pub enum PortMode {
     Own,
     /// kube-proxy, which knows the VIP from the Service's status or externalIPs
     KubeProxy,
-}
-
-/// The flows of the bridge.
-#[must_use]
-pub fn flows(profile: &Profile, datapath: &Datapath, facts: &Facts) -> BTreeSet<Flow> {
-    flows::flows(profile, datapath, facts)
-}
-
-/// The chains of iptables. They do not depend on the bridge, so the guards are in place before it is.
-#[must_use]
-pub fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
-    chains::rules(ports, datapath)
 }
 
 /// After SNAT the kernel asks for a pod's MAC address with the VIP as the sender, and openshift-sdn drops every ARP packet of tun0 with

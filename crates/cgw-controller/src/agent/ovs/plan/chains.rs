@@ -21,7 +21,9 @@ const LINEAR: usize = 256;
 /// A TCP packet that does not begin a connection.
 const NO_SYN: &str = "! --tcp-flags FIN,SYN,RST,ACK SYN";
 
-pub(super) fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
+/// The chains of iptables. They do not depend on the bridge, so the guards are in place before it is.
+#[must_use]
+pub fn rules(ports: PortMode, datapath: &Datapath) -> Rules {
     let mut rules = Rules::default();
     guard_new(ports, datapath, &mut rules);
     guard_established(datapath, &mut rules);

@@ -1,4 +1,4 @@
-//! The flows.
+//! The flows of the bridge.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -29,7 +29,9 @@ fn host(address: Ipv4Addr) -> Ipv4Net {
     Ipv4Net::from(address)
 }
 
-pub(super) fn flows(profile: &Profile, datapath: &Datapath, facts: &Facts) -> BTreeSet<Flow> {
+/// The flows of the bridge.
+#[must_use]
+pub fn flows(profile: &Profile, datapath: &Datapath, facts: &Facts) -> BTreeSet<Flow> {
     let mut flows = BTreeSet::new();
     tags(profile, datapath, facts, &mut flows);
     egress(profile, datapath, facts, &mut flows);
