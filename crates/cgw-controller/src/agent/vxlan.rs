@@ -104,17 +104,6 @@ struct Plan {
     held: BTreeSet<Ipv4Addr>,
 }
 
-/// The difference of the nf_tables table.
-enum TableChange {
-    None,
-    /// The table, or some of its elements.
-    Write {
-        batch: Batch,
-        description: String,
-        is_repair: bool,
-    },
-}
-
 impl Vxlan {
     /// A driver in the calling thread's network namespace.
     ///
@@ -132,8 +121,8 @@ impl Vxlan {
         let operation = format!("reading the link with the address {}", desired.node.ip);
         let read = |error| failure(&operation, &error);
         let addresses = observe::addresses(&mut self.route).map_err(read)?;
-        let underlay = match addresses.get(&desired.node.ip) {
-            Some(link) => observe::underlay(&mut self.route, *link).map_err(read)?,
+        let link = match addresses.get(&desired.node.ip) {
+            Some(link) => self.route.link_by_index(*link).map_err(read)?,
             None => None,
         };
         let missing = || Error {
@@ -141,7 +130,7 @@ impl Vxlan {
             cause: "no link has it".to_owned(),
             is_permanent: false,
         };
-        let underlay = underlay.ok_or_else(missing)?;
+        let link = link.ok_or_else(missing)?;
         let observed = self.observe()?;
         if observed.device.as_ref().is_some_and(|found| found.device.is_none()) {
             return Err(Error {
@@ -153,7 +142,7 @@ impl Vxlan {
                 is_permanent: true,
             });
         }
-        let kernel = plan::plan(desired, &self.config, underlay);
+        let kernel = plan::plan(desired, &self.config, link.mtu);
         let table = plan::ruleset::table(desired, &self.config);
         let changes = difference::difference(&kernel, &observed);
         let held = desired.vips.keys().copied().filter(|vip| addresses.contains_key(vip)).collect();
@@ -165,8 +154,9 @@ impl Vxlan {
             .map_err(|error| failure("reading links, routes and rules", &error))
     }
 
-    /// Compares the table with the kernel's. The kernel's is read only if any program changed the ruleset since.
-    fn table_change(&mut self, desired: &Table) -> Result<TableChange, Error> {
+    /// Compares the table with the kernel's. The kernel's is read only if any program changed the ruleset since. Returns the batch that
+    /// writes the table, or some of its elements.
+    fn table_change(&mut self, desired: &Table) -> Result<Option<(Batch, Change)>, Error> {
         let read = |error| failure("reading the nf_tables table", &error);
         let generation = dump::generation(&mut self.netfilter).map_err(read)?;
         let (mut known, mut is_repair) = (None, false);
@@ -179,19 +169,17 @@ impl Vxlan {
         } else if self.is_present(desired)? {
             known = Some(desired.clone());
         }
-        let change = match &known {
-            Some(table) if table == desired => TableChange::None,
+        let write = match &known {
+            Some(table) if table == desired => None,
             Some(table) if table.has_structure_of(desired) => {
-                let description = "change elements of the table cgw".to_owned();
-                TableChange::Write { batch: desired.update(table), description, is_repair }
+                Some((desired.update(table), "change elements of the table cgw"))
             }
-            _ => {
-                let description = "write the table cgw".to_owned();
-                TableChange::Write { batch: desired.replace(), description, is_repair }
-            }
+            _ => Some((desired.replace(), "write the table cgw")),
         };
         self.table = known.map(|table| (table, generation));
-        Ok(change)
+        Ok(write.map(|(batch, description)| {
+            (batch, Change { object: "nftables", description: description.to_owned(), is_repair })
+        }))
     }
 
     /// Whether the kernel has exactly this table.
@@ -215,7 +203,7 @@ impl Vxlan {
     }
 
     fn execute(&mut self, observed: &Observed, operations: &[Operation]) -> Result<(), Error> {
-        apply::apply(&mut self.route, observed, &self.config.device, operations)
+        apply::apply(&mut self.route, observed, operations)
             .map_err(|error| failure("changing links, routes and rules", &error))
     }
 
@@ -258,9 +246,9 @@ impl Driver for Vxlan {
         done.extend(self.changes(&observed, &changes.before));
         let after = self.changes(&observed, &changes.after);
         self.execute(&observed, &changes.before)?;
-        if let TableChange::Write { batch, description, is_repair } = self.table_change(&table)? {
+        if let Some((batch, change)) = self.table_change(&table)? {
             self.write_table(table, batch)?;
-            done.push(Change { object: "nftables", description, is_repair });
+            done.push(change);
         }
         self.execute(&observed, &changes.after)?;
         done.extend(after);
@@ -279,9 +267,7 @@ impl Driver for Vxlan {
     fn preview(&mut self, desired: &Datapath) -> Result<Vec<Change>, Error> {
         let Plan { table, observed, changes, .. } = self.plan(desired)?;
         let mut all = self.changes(&observed, &changes.before);
-        if let TableChange::Write { description, is_repair, .. } = self.table_change(&table)? {
-            all.push(Change { object: "nftables", description, is_repair });
-        }
+        all.extend(self.table_change(&table)?.map(|(_, change)| change));
         all.extend(self.changes(&observed, &changes.after));
         Ok(all)
     }

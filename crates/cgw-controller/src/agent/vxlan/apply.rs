@@ -7,7 +7,7 @@ use common::netlink::address;
 use common::netlink::link::Link;
 use common::netlink::message::{FLAG_ACK, Message};
 use common::netlink::neighbour::{ForwardingEntry, Neighbour};
-use common::netlink::route::{Device as RouteDevice, Route};
+use common::netlink::route::Route;
 use common::netlink::socket::Socket;
 use common::netlink::vxlan::{NewVxlan, Vxlan};
 use ipnet::IpNet;
@@ -25,14 +25,8 @@ const BATCH: usize = 100;
 ///
 /// # Errors
 /// The first failure: the operation, its object and the kernel's message. Operations before it took effect.
-pub fn apply(
-    socket: &mut Socket,
-    observed: &Observed,
-    name: &str,
-    operations: &[Operation],
-) -> Result<(), Error> {
-    let mut apply =
-        Apply { socket, observed, name, index: observed.device.as_ref().map(|device| device.index) };
+pub fn apply(socket: &mut Socket, observed: &Observed, operations: &[Operation]) -> Result<(), Error> {
+    let mut apply = Apply { socket, observed, index: observed.device.as_ref().map(|device| device.index) };
     let mut rest = operations;
     while let Some(first) = rest.first() {
         let routes = rest.iter().take(BATCH).take_while(|operation| apply.route(operation).is_some()).count();
@@ -52,14 +46,13 @@ pub fn apply(
 /// # Errors
 /// As [`apply`].
 pub fn set_routes(socket: &mut Socket, device: u32, routes: &[Operation]) -> Result<(), Error> {
-    let mut apply = Apply { socket, observed: &Observed::default(), name: "", index: Some(device) };
+    let mut apply = Apply { socket, observed: &Observed::default(), index: Some(device) };
     routes.chunks(BATCH).try_for_each(|some| apply.routes(some))
 }
 
 struct Apply<'a> {
     socket: &'a mut Socket,
     observed: &'a Observed,
-    name: &'a str,
     /// Index of the device; none before it is created.
     index: Option<u32>,
 }
@@ -104,7 +97,11 @@ impl Apply<'_> {
                 self.socket.delete_link(*index)?;
                 self.index = None;
             }
-            Operation::CreateDevice(device) => self.create(device)?,
+            Operation::CreateDevice(Device { name, vni, port, local, mac, mtu }) => {
+                let vxlan = Vxlan::new(*vni, *local, *port);
+                let new = NewVxlan { name: name.clone(), mac: *mac, mtu: *mtu, vxlan };
+                self.index = Some(self.socket.create_vxlan(&new)?.index);
+            }
             Operation::SetMtu(mtu) => self.socket.set_link_mtu(index, *mtu)?,
             Operation::SetSetting(name, value) => {
                 // By netlink: /proc/sys is read-only in a container without privileges.
@@ -125,7 +122,11 @@ impl Apply<'_> {
             Operation::SetForwarding(mac, node) => {
                 self.socket.replace_forwarding_entry(&ForwardingEntry::permanent(index, *mac, *node))?;
             }
-            Operation::DeleteForwarding(mac, node) => self.delete_forwarding(*mac, *node)?,
+            Operation::DeleteForwarding(mac, node) => {
+                let remote = node.unwrap_or(Ipv4Addr::UNSPECIFIED);
+                let entry = ForwardingEntry::permanent(index, *mac, remote);
+                self.socket.delete_forwarding_entry(&ForwardingEntry { remote: *node, ..entry })?;
+            }
             Operation::AddRule(lookup) => {
                 self.socket.add_rule(&rule_of(*lookup))?;
             }
@@ -139,24 +140,6 @@ impl Apply<'_> {
                 }
             }
         }
-        Ok(())
-    }
-
-    fn create(&mut self, device: &Device) -> Result<(), Error> {
-        let new = NewVxlan {
-            name: self.name.to_owned(),
-            mac: device.mac,
-            mtu: device.mtu,
-            vxlan: Vxlan::new(device.vni, device.local, device.port),
-        };
-        self.index = Some(self.socket.create_vxlan(&new)?.index);
-        Ok(())
-    }
-
-    fn delete_forwarding(&mut self, mac: [u8; 6], node: Option<Ipv4Addr>) -> Result<(), Error> {
-        let remote = node.unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let entry = ForwardingEntry::permanent(self.index(), mac, remote);
-        self.socket.delete_forwarding_entry(&ForwardingEntry { remote: node, ..entry })?;
         Ok(())
     }
 }
@@ -173,5 +156,5 @@ fn setting(name: &str) -> u16 {
 
 /// The kernel compares a route's scope, type, gateway and device if a request has them. Without them the key is enough.
 fn deletable(route: &Route) -> Route {
-    Route { gateway: None, device: None::<RouteDevice>, rest: Vec::new(), flags: 0, ..route.clone() }
+    Route { gateway: None, device: None, rest: Vec::new(), flags: 0, ..route.clone() }
 }

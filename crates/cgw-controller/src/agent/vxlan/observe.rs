@@ -11,7 +11,7 @@ use common::netlink::socket::Socket;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::Config;
-use super::plan::{ADDRESS, Device, Lookup, Next, PROTOCOL, SETTINGS, Underlay, is_own_table};
+use super::plan::{ADDRESS, Device, Lookup, Next, PROTOCOL, SETTINGS, is_own_table};
 
 /// The driver's objects but the nf_tables table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,14 +55,6 @@ pub fn addresses(socket: &mut Socket) -> Result<BTreeMap<Ipv4Addr, u32>, Error> 
         IpNet::V6(_) => None,
     });
     Ok(addresses.collect())
-}
-
-/// Reads the facts about the underlay from the link that has the node's address.
-///
-/// # Errors
-/// Netlink's.
-pub fn underlay(socket: &mut Socket, link: u32) -> Result<Option<Underlay>, Error> {
-    Ok(socket.link_by_index(link)?.map(|link| Underlay { mtu: link.mtu }))
 }
 
 /// Reads the driver's objects.

@@ -10,14 +10,7 @@ use ipnet::Ipv4Net;
 
 use super::Config;
 use crate::agent::datapath::{Datapath, VipRoute};
-use crate::api::{TunId, TunMac};
-
-/// Facts about the underlay, which the plan depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Underlay {
-    /// MTU of the link that has the node's address, in bytes.
-    pub mtu: u32,
-}
+use crate::api::TunId;
 
 /// State of the kernel without the nf_tables table, desired or observed, and without objects of other programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,9 +135,10 @@ pub fn to_pods(mask: u32) -> u32 {
     mask
 }
 
-/// The desired state of the kernel without the table, which is that of [`ruleset::table`].
+/// The desired state of the kernel without the table, which is that of [`ruleset::table`]. `link_mtu` is the MTU of the link that has the
+/// node's address, in bytes.
 #[must_use]
-pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel {
+pub fn plan(datapath: &Datapath, config: &Config, link_mtu: u32) -> Kernel {
     let node = &datapath.node;
     let device = Device {
         name: config.device.clone(),
@@ -152,7 +146,7 @@ pub fn plan(datapath: &Datapath, config: &Config, underlay: Underlay) -> Kernel 
         port: config.port,
         local: node.ip,
         mac: mac_of(node.ip),
-        mtu: config.mtu.unwrap_or_else(|| underlay.mtu.saturating_sub(HEADERS)),
+        mtu: config.mtu.unwrap_or_else(|| link_mtu.saturating_sub(HEADERS)),
     };
     // A gateway sends to every node. Other nodes send to candidates only.
     let peers = datapath.peers.iter().filter(|(_, peer)| node.candidate || peer.candidate);
@@ -194,8 +188,7 @@ impl Kernel {
             VipRoute::Local => Ok(Next::Throw),
             VipRoute::Drop => Ok(Next::Blackhole),
             VipRoute::Remote { node_ip, tun_mac } => {
-                let known = self.neighbours.get(&node_ip).map(|mac| TunMac::new(*mac));
-                let is_known = known == Some(Ok(tun_mac));
+                let is_known = self.neighbours.get(&node_ip) == Some(&tun_mac.octets());
                 is_known.then_some(Next::Via(node_ip)).ok_or_else(|| {
                     format!("its gateway {node_ip} with the MAC address {tun_mac} is no candidate's")
                 })

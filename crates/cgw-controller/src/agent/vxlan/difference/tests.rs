@@ -7,7 +7,7 @@ use crate::agent::datapath::{Datapath, VipRoute};
 use crate::agent::vxlan::Config;
 use crate::agent::vxlan::observe::{ObservedDevice, route_of, rule_of};
 use crate::agent::vxlan::plan::table::Table;
-use crate::agent::vxlan::plan::{TABLES, Underlay, plan, ruleset, table_of};
+use crate::agent::vxlan::plan::{TABLES, plan, ruleset, table_of};
 use crate::agent::vxlan::sample;
 
 const INDEX: u32 = 7;
@@ -109,7 +109,7 @@ impl Model {
 }
 
 fn kernel(datapath: &Datapath) -> Kernel {
-    plan(datapath, &Config::default(), Underlay { mtu: 1500 })
+    plan(datapath, &Config::default(), 1500)
 }
 
 /// Executes the changes to `desired`, and calls `check` after each.

@@ -1,11 +1,12 @@
 use super::*;
 use crate::agent::vxlan::sample;
+use crate::api::TunMac;
 
-const UNDERLAY: Underlay = Underlay { mtu: 1500 };
+const LINK_MTU: u32 = 1500;
 
 #[test]
 fn a_worker_sends_to_candidates_only() {
-    let kernel = plan(&sample::worker(), &Config::default(), UNDERLAY);
+    let kernel = plan(&sample::worker(), &Config::default(), LINK_MTU);
     assert_eq!((kernel.device.mtu, kernel.device.mac), (1450, [2, 0x63, 192, 168, 50, 11]));
     assert_eq!(kernel.neighbours.keys().copied().collect::<Vec<_>>(), [sample::G1, sample::G2]);
     let via = Next::Via(sample::G1);
@@ -22,7 +23,7 @@ fn a_worker_sends_to_candidates_only() {
 
 #[test]
 fn a_gateway_sends_to_all_nodes_with_bound_pods() {
-    let kernel = plan(&sample::gateway(), &Config::default(), UNDERLAY);
+    let kernel = plan(&sample::gateway(), &Config::default(), LINK_MTU);
     assert_eq!(kernel.neighbours.len(), 3);
     assert_eq!(kernel.routes[&(0x6300_0001, Ipv4Net::default())], Next::Throw);
     let pods: Vec<_> = kernel.routes.range(..(TABLES + 1, Ipv4Net::default())).collect();
@@ -39,7 +40,7 @@ fn an_annotation_with_another_mac_is_no_gateway() {
     let mut datapath = sample::worker();
     let route = VipRoute::Remote { node_ip: sample::G1, tun_mac: TunMac::new([2, 0, 0, 0, 0, 1]).unwrap() };
     datapath.vips.get_mut(&sample::A).unwrap().route = route;
-    let kernel = plan(&datapath, &Config::default(), UNDERLAY);
+    let kernel = plan(&datapath, &Config::default(), LINK_MTU);
     assert_eq!(kernel.routes[&(0x6300_0001, Ipv4Net::default())], Next::Blackhole);
     assert_eq!(kernel.problems.len(), 1);
 }
@@ -55,7 +56,7 @@ fn a_tunnel_id_uses_the_bits_of_the_mask() {
     assert_eq!((mark_of(id(0x3ffe), 0x3fff), mark_of(id(0x3fff), 0x3fff)), (Some(0x3ffe), None));
     let mut datapath = sample::worker();
     datapath.vips.get_mut(&sample::A).unwrap().tun_id = id(0x4000);
-    let kernel = plan(&datapath, &Config::default(), UNDERLAY);
+    let kernel = plan(&datapath, &Config::default(), LINK_MTU);
     assert_eq!(
         kernel.problems,
         ["VIP 192.168.50.201: its tunnel ID 0x00004000 does not fit the mark mask 0x3fff"]

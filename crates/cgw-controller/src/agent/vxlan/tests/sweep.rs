@@ -12,10 +12,7 @@ enum Write {
 fn interrupted(desired: &Datapath, count: usize) -> bool {
     let mut driver = Vxlan::new(Config::default()).unwrap();
     let Plan { table: desired, observed, changes, .. } = driver.plan(desired).unwrap();
-    let table = match driver.table_change(&desired).unwrap() {
-        TableChange::Write { batch, .. } => Some(Write::Table(batch)),
-        TableChange::None => None,
-    };
+    let table = driver.table_change(&desired).unwrap().map(|(batch, _)| Write::Table(batch));
     let [before, after] = [changes.before, changes.after].map(|part| part.into_iter().map(Write::Operation));
     let writes: Vec<Write> = before.chain(table).chain(after).collect();
     let is_complete = count >= writes.len();
