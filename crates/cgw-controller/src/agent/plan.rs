@@ -23,6 +23,7 @@ use ipnet::Ipv4Net;
 use super::{
     datapath::{Datapath, VipPath},
     snapshot::Snapshot,
+    vxlan::plan::mac_of,
 };
 use crate::api::TunMac;
 pub use bindings::{Admitted, Bindings, Path, Refusal};
@@ -50,25 +51,18 @@ pub struct Config {
 /// The MAC address that a gateway must have in the annotation `tun-mac`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MacRule {
-    /// The one that is derived from the node's address, see [`MacRule::derived`].
+    /// The one that driver vxlan derives from the node's address, see [`mac_of`].
     Derived,
     /// Any: the MAC address of the tunnel interface is not known before the keeper reports it.
     Annotated,
 }
 
 impl MacRule {
-    /// MAC address of the tunnel interface of a node with driver vxlan: locally administered, `02:63` and the node's address.
-    #[must_use]
-    pub fn derived(node_ip: Ipv4Addr) -> [u8; 6] {
-        let [a, b, c, d] = node_ip.octets();
-        [0x02, 0x63, a, b, c, d]
-    }
-
     /// Whether a gateway with this address may have this MAC address.
     #[must_use]
     pub fn admits(self, node_ip: Ipv4Addr, mac: TunMac) -> bool {
         match self {
-            MacRule::Derived => mac.octets() == MacRule::derived(node_ip),
+            MacRule::Derived => mac.octets() == mac_of(node_ip),
             MacRule::Annotated => true,
         }
     }

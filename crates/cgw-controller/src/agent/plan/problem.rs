@@ -270,7 +270,7 @@ pub fn node_regarding(name: &str, uid: Option<String>) -> Regarding {
 
 impl Reason {
     pub(super) fn wrong_mac(vip: Ipv4Addr, gateway: Ipv4Addr, mac: TunMac) -> Reason {
-        let expected = TunMac::new(super::MacRule::derived(gateway));
+        let expected = TunMac::new(super::mac_of(gateway));
         Reason::WrongMac {
             vip,
             gateway,

@@ -99,7 +99,7 @@ pub fn table_of(tun_id: TunId) -> u32 {
     TABLES | tun_id.number()
 }
 
-/// The MAC address of a node's device: `02:63` and the four octets of its address.
+/// The MAC address of a node's device: locally administered, `02:63` and the four octets of its address.
 #[must_use]
 pub fn mac_of(node: Ipv4Addr) -> [u8; 6] {
     let [a, b, c, d] = node.octets();

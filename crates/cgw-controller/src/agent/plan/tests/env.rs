@@ -10,6 +10,7 @@ use crate::{
         datapath::{Datapath, Protocol},
         observe::inventory::Inventory,
         snapshot::{Endpoint, EndpointState, Labels, Node, Pod, Port, Service, Slice, Snapshot, Store},
+        vxlan,
     },
     api::{
         TunId, Vip,
@@ -23,7 +24,7 @@ pub fn ip(text: &str) -> Ipv4Addr {
 }
 
 pub fn mac_of(node: &str) -> String {
-    crate::api::TunMac::new(MacRule::derived(ip(node))).unwrap().to_string()
+    crate::api::TunMac::new(vxlan::plan::mac_of(ip(node))).unwrap().to_string()
 }
 
 pub fn config() -> Config {
