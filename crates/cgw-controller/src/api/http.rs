@@ -1,6 +1,6 @@
 //! Bodies of HTTP requests and responses of the controller and of the keeper's status server. Unknown fields are refused.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,13 @@ pub enum VrrpState {
     Master,
     /// A tracked script or interface failed.
     Fault,
+}
+
+/// As in JSON.
+impl fmt::Display for VrrpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// Response of the keeper's `GET /status`.

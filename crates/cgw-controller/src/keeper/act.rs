@@ -5,7 +5,6 @@ use std::fmt;
 use common::plan::{Action, Reason, Regarding, Step};
 use serde::Serialize;
 
-use super::vrrp::word;
 use crate::api::http::VrrpState;
 
 /// An act on the node.
@@ -58,7 +57,7 @@ impl fmt::Display for Act {
         let vrid = self.vrid;
         match &self.kind {
             Kind::ChangeState(state) => {
-                write!(f, "virtual router {vrid} is {} on {}", word(*state), self.node)
+                write!(f, "virtual router {vrid} is {state} on {}", self.node)
             }
             Kind::StripVips(count) => write!(f, "remove {count} addresses of virtual router {vrid}"),
             Kind::RestartKeepalived => write!(f, "restart keepalived of virtual router {vrid}"),

@@ -6,7 +6,6 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector,
 };
 
-use super::vrrp::word;
 use crate::api::http::VrrpState;
 
 /// From a request in the same cluster to several failed ones.
@@ -80,7 +79,7 @@ impl KeeperMetrics {
     /// The VRRP instance has entered a state.
     pub fn entered(&self, state: VrrpState) {
         self.master.set(i64::from(state == VrrpState::Master));
-        self.transitions.with_label_values(&[word(state)]).inc();
+        self.transitions.with_label_values(&[state.to_string()]).inc();
     }
 
     /// VIPs on the interface.

@@ -9,7 +9,7 @@ use super::act::{Because, Kind, step};
 use super::metrics::KeeperMetrics;
 use super::node::Observed;
 use super::plan::Notification;
-use super::vrrp::{Vrrp, word};
+use super::vrrp::Vrrp;
 use crate::api::http::VrrpState;
 
 /// Failures in a row before an Event: a controller that is replaced fails once or twice.
@@ -38,17 +38,13 @@ impl Reporter {
     /// The VRRP instance has changed its state.
     pub fn entered(&self, before: VrrpState, now: Vrrp) {
         self.metrics.entered(now.state);
-        self.status.set("vrrp", format!("{} since {} ms", word(now.state), now.since));
+        self.status.set("vrrp", format!("{} since {} ms", now.state, now.since));
         match (before, now.state) {
             (_, VrrpState::Master) => self.done(Kind::ChangeState(now.state), Because::Promoted),
             (VrrpState::Master, state) => self.done(Kind::ChangeState(state), Because::Demoted),
             (before, state) => {
-                tracing::info!(
-                    vrid = self.vrid,
-                    before = word(before),
-                    "the VRRP instance is {}",
-                    word(state)
-                );
+                let before = before.to_string();
+                tracing::info!(vrid = self.vrid, before, "the VRRP instance is {state}");
             }
         }
     }

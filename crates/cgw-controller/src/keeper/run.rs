@@ -15,7 +15,6 @@ use std::time::Duration;
 use anyhow::Context;
 use common::readiness::Check;
 use common::runtime::{ConfigError, Runtime};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use tokio::sync::watch;
@@ -128,7 +127,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
     let observed = node.observe(&router)?;
     let router = Arc::new(router);
     let (router_sender, router) = watch::channel(router);
-    let (vrrp_sender, vrrp) = watch::channel(Vrrp { state: VrrpState::Init, since: now() });
+    let (vrrp_sender, vrrp) = watch::channel(Vrrp::now(VrrpState::Init));
     let (observed_sender, observed) = watch::channel(observed);
     let mut supervisor = Supervisor {
         keepalived: args.keepalived,
@@ -179,10 +178,6 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
     run_dir.clear().context("removing the record for the guard")?;
     registration.remove().await;
     Ok(())
-}
-
-fn now() -> u64 {
-    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default()
 }
 
 async fn send_heartbeats(heartbeats: &Heartbeats, runtime: &Runtime) {

@@ -17,7 +17,6 @@ use std::time::Duration;
 use anyhow::Context;
 use common::backoff::Backoff;
 use common::readiness::Check;
-use jiff::Timestamp;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -411,8 +410,7 @@ impl Supervisor {
         if self.vrrp.borrow().state == state && state == VrrpState::Init {
             return;
         }
-        let since = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
-        self.vrrp.send_replace(Vrrp { state, since });
+        self.vrrp.send_replace(Vrrp::now(state));
     }
 
     fn strip(&mut self, because: Because) {

@@ -1,5 +1,7 @@
 //! The state of keepalived's VRRP instance, as the lines of its notify FIFO report it.
 
+use jiff::Timestamp;
+
 use crate::api::http::VrrpState;
 
 /// A state and when the instance entered it.
@@ -9,6 +11,14 @@ pub struct Vrrp {
     pub state: VrrpState,
     /// Milliseconds since 1970.
     pub since: u64,
+}
+
+impl Vrrp {
+    /// The instance enters the state now.
+    #[must_use]
+    pub fn now(state: VrrpState) -> Vrrp {
+        Vrrp { state, since: u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default() }
+    }
 }
 
 /// The state in a line such as `INSTANCE "cgw_51" MASTER 150`, if it is about the instance. None for other lines: keepalived also
@@ -26,17 +36,6 @@ pub fn parse(line: &str, instance: &str) -> Option<VrrpState> {
         "FAULT" => Some(VrrpState::Fault),
         "STOP" | "DELETED" => Some(VrrpState::Init),
         _ => None,
-    }
-}
-
-/// The word of metrics and log lines.
-#[must_use]
-pub fn word(state: VrrpState) -> &'static str {
-    match state {
-        VrrpState::Init => "INIT",
-        VrrpState::Backup => "BACKUP",
-        VrrpState::Master => "MASTER",
-        VrrpState::Fault => "FAULT",
     }
 }
 
@@ -60,6 +59,8 @@ mod tests {
         ] {
             assert_eq!(parse(line, "cgw_51"), state, "{line}");
         }
+        // Metrics and log lines have the word of keepalived.
+        assert_eq!(VrrpState::Master.to_string(), "MASTER");
     }
 
     proptest! {
