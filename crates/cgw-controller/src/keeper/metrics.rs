@@ -1,28 +1,24 @@
 //! Metrics of the keeper. A process has one virtual router, so none of them needs a label for it.
 
-use std::time::Duration;
-
 use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector,
 };
 
-use crate::api::http::VrrpState;
-
 /// From a request in the same cluster to several failed ones.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// The metrics. Clones share them.
+/// The metrics, which the reporter sets. Clones share them.
 #[derive(Clone, Debug)]
 pub struct KeeperMetrics {
-    master: IntGauge,
-    vips: IntGauge,
-    registered: IntGauge,
-    configuration_outdated: IntGauge,
-    transitions: IntCounterVec,
-    notification_seconds: Histogram,
-    notification_failures: IntCounter,
-    stripped: IntCounter,
-    restarts: IntCounterVec,
+    pub(super) master: IntGauge,
+    pub(super) vips: IntGauge,
+    pub(super) registered: IntGauge,
+    pub(super) configuration_outdated: IntGauge,
+    pub(super) transitions: IntCounterVec,
+    pub(super) notification_seconds: Histogram,
+    pub(super) notification_failures: IntCounter,
+    pub(super) stripped: IntCounter,
+    pub(super) restarts: IntCounterVec,
 }
 
 impl KeeperMetrics {
@@ -74,46 +70,5 @@ impl KeeperMetrics {
             )?,
             restarts: counters("cgw_keeper_keepalived_restarts_total", "Restarts of keepalived", "reason")?,
         })
-    }
-
-    /// The VRRP instance has entered a state.
-    pub fn entered(&self, state: VrrpState) {
-        self.master.set(i64::from(state == VrrpState::Master));
-        self.transitions.with_label_values(&[state.to_string()]).inc();
-    }
-
-    /// VIPs on the interface.
-    pub fn vips(&self, count: usize) {
-        self.vips.set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// Whether the entry is in the store.
-    pub fn registered(&self, registered: bool) {
-        self.registered.set(i64::from(registered));
-    }
-
-    /// Whether the changed configuration is used.
-    pub fn configured(&self, is_used: bool) {
-        self.configuration_outdated.set(i64::from(!is_used));
-    }
-
-    /// The controller has confirmed a state, so long after its change.
-    pub fn notified(&self, after: Duration) {
-        self.notification_seconds.observe(after.as_secs_f64());
-    }
-
-    /// A notification failed.
-    pub fn notification_failed(&self) {
-        self.notification_failures.inc();
-    }
-
-    /// Addresses were removed.
-    pub fn stripped(&self, count: usize) {
-        self.stripped.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
-    }
-
-    /// keepalived is restarted; `reason` is one of a closed set.
-    pub fn restarted(&self, reason: &'static str) {
-        self.restarts.with_label_values(&[reason]).inc();
     }
 }

@@ -37,7 +37,8 @@ impl Reporter {
 
     /// The VRRP instance has changed its state.
     pub fn entered(&self, before: VrrpState, now: Vrrp) {
-        self.metrics.entered(now.state);
+        self.metrics.master.set(i64::from(now.state == VrrpState::Master));
+        self.metrics.transitions.with_label_values(&[now.state.to_string()]).inc();
         self.status.set("vrrp", format!("{} since {} ms", now.state, now.since));
         match (before, now.state) {
             (_, VrrpState::Master) => self.done(Kind::ChangeState(now.state), Because::Promoted),
@@ -52,7 +53,7 @@ impl Reporter {
     /// The node's state has changed. While keepalived adds VIPs, it changes many times.
     pub fn observed(&self, before: Option<&Observed>, observed: &Observed) {
         let Observed { vips, node_ip, tun_mac, .. } = observed;
-        self.metrics.vips(vips.len());
+        self.metrics.vips.set(i64::try_from(vips.len()).unwrap_or(i64::MAX));
         let tun_mac = tun_mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
         let identity = |observed: &Observed| (observed.node_ip, observed.tun_mac);
         if before.is_none_or(|before| identity(before) != identity(observed)) {
@@ -65,19 +66,19 @@ impl Reporter {
 
     /// Addresses were removed.
     pub fn stripped(&self, count: usize, because: Because) {
-        self.metrics.stripped(count);
+        self.metrics.stripped.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
         self.done(Kind::StripVips(count), because);
     }
 
-    /// keepalived is restarted.
+    /// keepalived is restarted; `reason` is one of a closed set.
     pub fn restarted(&self, because: Because, reason: &'static str) {
-        self.metrics.restarted(reason);
+        self.metrics.restarts.with_label_values(&[reason]).inc();
         self.done(Kind::RestartKeepalived, because);
     }
 
     /// The controller has confirmed a state, so long after its change.
     pub fn notified(&self, notification: &Notification, after: Duration) {
-        self.metrics.notified(after);
+        self.metrics.notification_seconds.observe(after.as_secs_f64());
         self.status.set("notification", format!("confirmed after {after:?}"));
         let because = notification.since.map_or(Because::Demoted, |_| Because::GatewayConfirmed);
         self.done(Kind::NotifyController, because);
@@ -85,7 +86,7 @@ impl Reporter {
 
     /// A notification failed, the `failures`-th time in a row.
     pub fn not_notified(&self, failures: u32, error: &super::notify::Error) {
-        self.metrics.notification_failed();
+        self.metrics.notification_failures.inc();
         self.status.set("notification", format!("failed {failures} times: {error}"));
         if failures == EVENT_AFTER {
             let step = step(&self.node, self.vrid, Kind::NotifyController, Because::GatewayUnconfirmed);
@@ -97,12 +98,12 @@ impl Reporter {
 
     /// Whether the changed configuration is used.
     pub fn configured(&self, is_used: bool) {
-        self.metrics.configured(is_used);
+        self.metrics.configuration_outdated.set(i64::from(!is_used));
     }
 
     /// Whether the entry of the store hosts is there.
     pub fn registered(&self, registered: bool) {
-        self.metrics.registered(registered);
+        self.metrics.registered.set(i64::from(registered));
         self.status.set("registered", registered.to_string());
     }
 }
