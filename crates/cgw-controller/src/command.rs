@@ -14,8 +14,8 @@ pub fn run() -> ExitCode {
     // These run each second on a gateway node, beside a keeper that is stopped, or when the cluster is gone: they have no runtime and
     // no API server.
     match Args::try_parse() {
-        Ok(Args { role: Role::KeeperGuard(args) }) => return keeper::guard(args),
-        Ok(Args { role: Role::KeeperCheck(args) }) => return keeper::check(args),
+        Ok(Args { role: Role::KeeperGuard(args) }) => return keeper::guard::run(args),
+        Ok(Args { role: Role::KeeperCheck(args) }) => return keeper::check::run(args),
         // keepalived's configuration depends on the command line and its files only.
         Ok(Args { role: Role::Keeper(args) }) if args.plan.dry_run => return keeper::render(*args),
         Ok(Args { role: Role::Agent(args) }) if args.own.uninstall => return agent::uninstall(&args),

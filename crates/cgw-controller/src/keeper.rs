@@ -5,7 +5,7 @@
 //! * [`node`]: VIPs, main address and tunnel interface of the node.
 //! * [`plan`], [`notify`]: notifications of the controller.
 //! * [`register`], [`status`]: how the controller finds and polls the keeper.
-//! * [`run_dir`], [`mod@guard`], [`mod@check`]: what protects the node when the keeper does not run.
+//! * [`run_dir`], [`guard`], [`check`]: what protects the node when the keeper does not run.
 
 pub mod act;
 pub mod args;
@@ -58,16 +58,4 @@ pub fn render(args: args::Args) -> ExitCode {
         }
         Err(error) => common::runtime::refuse(&common::program!(), &error),
     }
-}
-
-/// Runs `cgw keeper-guard`.
-#[must_use]
-pub fn guard(args: args::GuardArgs) -> ExitCode {
-    guard::run(args)
-}
-
-/// Runs `cgw keeper-check`.
-#[must_use]
-pub fn check(args: args::CheckArgs) -> ExitCode {
-    check::run(args)
 }

@@ -34,7 +34,7 @@ pub enum Cause {
     NoHeartbeat,
 }
 
-/// Runs until SIGTERM.
+/// Runs `cgw keeper-guard` until SIGTERM.
 #[must_use]
 pub fn run(args: GuardArgs) -> ExitCode {
     if args.heartbeat_timeout < LEAST_TIMEOUT {

@@ -8,17 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::config::Router;
-
-/// The paths that the configuration contains.
-#[derive(Clone, Copy, Debug)]
-pub struct Paths<'a> {
-    /// This program, for the check script.
-    pub program: &'a Path,
-    /// Folder of this keeper.
-    pub run_dir: &'a Path,
-    /// The FIFO of state changes.
-    pub fifo: &'a Path,
-}
+use super::run_dir::RunDir;
 
 /// Name of the VRRP instance.
 #[must_use]
@@ -35,19 +25,19 @@ pub fn is_plain(path: &Path) -> bool {
         })
 }
 
-/// The text of keepalived.conf.
+/// The text of keepalived.conf. `program` is this one, for the check script.
 #[must_use]
-pub fn render(router: &Router, paths: Paths<'_>) -> String {
+pub fn render(router: &Router, program: &Path, run_dir: &RunDir) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = write(&mut text, router, paths);
+    let _ = write(&mut text, router, program, run_dir);
     text
 }
 
-fn write(out: &mut String, router: &Router, paths: Paths<'_>) -> std::fmt::Result {
+fn write(out: &mut String, router: &Router, program: &Path, run_dir: &RunDir) -> std::fmt::Result {
     let Router { vrid, node, node_ip, interface, vip_interface, priority, .. } = router;
-    let Paths { program, run_dir, fifo } = paths;
-    let (program, run_dir, fifo) = (program.display(), run_dir.display(), fifo.display());
+    let fifo = run_dir.fifo();
+    let (program, run_dir, fifo) = (program.display(), run_dir.path().display(), fifo.display());
     let instance = instance(*vrid);
     let check = router.check_interval.as_secs();
     let centiseconds = router.advert_interval.as_millis() / 10;
@@ -123,26 +113,16 @@ mod tests {
     use super::*;
     use crate::keeper::config::File;
 
-    fn paths() -> Paths<'static> {
-        Paths {
-            program: Path::new("/usr/bin/cgw"),
-            run_dir: Path::new("/run/cgw"),
-            fifo: Path::new("/run/cgw/notify"),
-        }
-    }
-
-    fn router(text: &str) -> Router {
+    fn rendered(text: &str) -> String {
         let file: File = common::config::parse(Path::new("f"), text).unwrap();
-        file.router("g1", "192.168.50.21".parse().unwrap()).unwrap()
+        let router = file.router("g1", "192.168.50.21".parse().unwrap()).unwrap();
+        render(&router, Path::new("/usr/bin/cgw"), &RunDir::new("/run/cgw".into()))
     }
 
     #[test]
     fn two_nodes_differ_in_addresses_and_priority_only() {
-        let text = render(
-            &router(
-                "vrid: 51\ninterface: eth0\nvips: [192.168.50.201-192.168.50.202, 'fd00::201']\npeers: [192.168.50.21, 192.168.50.22]\n",
-            ),
-            paths(),
+        let text = rendered(
+            "vrid: 51\ninterface: eth0\nvips: [192.168.50.201-192.168.50.202, 'fd00::201']\npeers: [192.168.50.21, 192.168.50.22]\n",
         );
         let expected = "\
 vrrp_instance cgw_51 {
@@ -172,15 +152,13 @@ vrrp_instance cgw_51 {
 ";
         assert!(text.ends_with(expected), "{text}");
         assert!(text.contains("script \"/usr/bin/cgw keeper-check --run-dir /run/cgw\"\n"));
+        assert!(text.contains("vrrp_notify_fifo /run/cgw/notify.fifo\n"));
     }
 
     #[test]
     fn another_interface_of_the_vips_is_tracked() {
-        let text = render(
-            &router(
-                "vrid: 5\ninterface: eth0\nvipInterface: eth1\nvips: [10.0.0.1]\npeers: []\npreempt: true\nadvertInterval: 1s\n",
-            ),
-            paths(),
+        let text = rendered(
+            "vrid: 5\ninterface: eth0\nvipInterface: eth1\nvips: [10.0.0.1]\npeers: []\npreempt: true\nadvertInterval: 1s\n",
         );
         assert!(text.contains("  track_interface {\n    eth1\n  }\n") && text.contains("/32 dev eth1\n"));
         assert!(!text.contains("nopreempt") && !text.contains("unicast"), "{text}");

@@ -86,10 +86,7 @@ impl Setup {
     /// The text of keepalived.conf.
     #[must_use]
     pub fn render(&self) -> String {
-        let run_dir = RunDir::new(self.args.run_dir.clone());
-        let fifo = run_dir.fifo();
-        let paths = keepalived_conf::Paths { program: &self.program, run_dir: run_dir.path(), fifo: &fifo };
-        keepalived_conf::render(&self.router, paths)
+        keepalived_conf::render(&self.router, &self.program, &RunDir::new(self.args.run_dir.clone()))
     }
 }
 

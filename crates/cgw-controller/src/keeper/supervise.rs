@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::act::Because;
 use super::config::Router;
-use super::keepalived_conf::{self, Paths};
+use super::keepalived_conf;
 use super::node::Node;
 use super::process::{self, Frozen, Process, Stat, Watchdog};
 use super::report::Reporter;
@@ -117,16 +117,14 @@ struct Running {
 }
 
 impl Supervisor {
-    /// Renders the configuration, and has keepalived check it. Returns its VIPs.
+    /// Renders the configuration, and has keepalived check it.
     ///
     /// # Errors
     /// keepalived refuses it, or cannot be run.
-    pub async fn configure(&mut self) -> anyhow::Result<Vec<VipRange>> {
+    pub async fn configure(&mut self) -> anyhow::Result<()> {
         let router = Arc::clone(&self.router.borrow_and_update());
-        let fifo = self.run_dir.fifo();
-        let paths = Paths { program: &self.program, run_dir: self.run_dir.path(), fifo: &fifo };
         let next = self.run_dir.next_configuration();
-        let text = keepalived_conf::render(&router, paths);
+        let text = keepalived_conf::render(&router, &self.program, &self.run_dir);
         std::fs::write(&next, text).with_context(|| format!("writing {}", next.display()))?;
         program::check(&self.keepalived, &next).await?;
         let current = self.run_dir.configuration();
@@ -138,8 +136,7 @@ impl Supervisor {
         self.record.vips.extend(added);
         self.record.tunnel_interface.clone_from(&router.tunnel_interface);
         self.record.interface.clone_from(&router.interface);
-        self.write_record()?;
-        Ok(router.vips.clone())
+        self.write_record()
     }
 
     /// Runs keepalived until `stop` is cancelled. Then it is ended so that a peer takes over at once.
@@ -184,7 +181,7 @@ impl Supervisor {
         // A configuration that changed while keepalived did not run.
         if self.router.has_changed().unwrap_or(false) {
             match self.configure().await {
-                Ok(_) => self.used(),
+                Ok(()) => self.used(),
                 Err(error) => self.not_used(&error),
             }
         }
@@ -286,13 +283,12 @@ impl Supervisor {
 
     /// Applies a changed configuration without losing the mastership.
     async fn reload(&mut self, running: &mut Running) {
-        let reloaded = self.configure().await.and_then(|vips| {
-            let sent = sys::send(running.leader.pid, Signal::Hangup);
-            sent.context("sending SIGHUP to keepalived").map(|()| vips)
+        let reloaded = self.configure().await.and_then(|()| {
+            sys::send(running.leader.pid, Signal::Hangup).context("sending SIGHUP to keepalived")
         });
         match reloaded {
-            Ok(vips) => {
-                running.reloaded = Some((sys::monotonic(), vips));
+            Ok(()) => {
+                running.reloaded = Some((sys::monotonic(), self.accepted.clone()));
                 self.used();
                 tracing::info!("keepalived is reloaded with the changed configuration");
             }
@@ -431,9 +427,7 @@ impl Supervisor {
     fn write_record(&self) -> anyhow::Result<()> {
         self.run_dir.write_record(&self.record).context("writing the record for the guard")
     }
-}
 
-impl Supervisor {
     /// Ends a keepalived of an earlier keeper, and removes its addresses.
     pub fn take_over(&mut self, earlier: Option<&Record>) {
         let Some(earlier) = earlier else { return };
