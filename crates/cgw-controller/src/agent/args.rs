@@ -107,7 +107,6 @@ impl VxlanArgs {
             vni: self.vxlan_id.unwrap_or(default.vni),
             mark_mask: self.mark_mask.unwrap_or(default.mark_mask),
             mtu: self.mtu.map(u32::from),
-            ..default
         }
     }
 

@@ -31,14 +31,12 @@ use super::datapath::Datapath;
 use super::driver::{Change, Driver, Error};
 use difference::{Changes, Operation};
 use observe::Observed;
-use plan::Kernel;
 use plan::table::{self, Table};
+use plan::{DEVICE, Kernel};
 
-/// Names and numbers that the driver uses on every node. They are the same on all nodes.
+/// Settings of the driver. They are the same on all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Name of the VXLAN device.
-    pub device: String,
     /// VXLAN network identifier: it identifies the device as the driver's.
     pub vni: u32,
     /// UDP port.
@@ -46,31 +44,13 @@ pub struct Config {
     /// Bits of a packet's mark that the driver uses. It must not have bits of other programs: kube-proxy uses 0x4000, kubelet 0x8000, Calico by
     /// default 0xffff0000.
     pub mark_mask: u32,
-    /// Bit of a connection's mark: its original direction arrived from the device.
-    pub arrived: u32,
-    /// Bit of a connection's mark: its original direction left through the device.
-    pub left: u32,
-    /// Bit of a connection's mark: this node has translated it from a VIP to a pod.
-    pub translated: u32,
     /// MTU of the device in bytes. None: 50 less than that of the node's interface.
     pub mtu: Option<u32>,
-    /// Priority of the first policy rule; the VIPs' is the next one. Between the tables local (0) and main (32766).
-    pub rule_priority: u32,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config {
-            device: "cgw0".to_owned(),
-            vni: 0x0063_6777,
-            port: 4790,
-            mark_mask: 0x3fff,
-            arrived: 0x1000_0000,
-            left: 0x2000_0000,
-            translated: 0x4000_0000,
-            mtu: None,
-            rule_priority: 9900,
-        }
+        Config { vni: 0x0063_6777, port: 4790, mark_mask: 0x3fff, mtu: None }
     }
 }
 
@@ -134,7 +114,7 @@ impl Vxlan {
         let observed = self.observe()?;
         if observed.device.as_ref().is_some_and(|found| found.device.is_none()) {
             return Err(Error {
-                operation: format!("creating the link {}", self.config.device),
+                operation: format!("creating the link {DEVICE}"),
                 cause: format!(
                     "a link of this name exists that is not VXLAN with VNI {:#x}",
                     self.config.vni
@@ -215,7 +195,7 @@ impl Vxlan {
         if routes.is_empty() {
             return Vec::new();
         }
-        let device = self.route.vxlan_by_name(&self.config.device);
+        let device = self.route.vxlan_by_name(DEVICE);
         let Ok(Some((link, Some(vxlan)))) = device else { return Vec::new() };
         let is_set =
             vxlan.vni == self.config.vni && apply::set_routes(&mut self.route, link.index, &routes).is_ok();
@@ -254,7 +234,7 @@ impl Driver for Vxlan {
         done.extend(after);
         let last = self.last.as_ref().map(|last| (&last.datapath, &last.held));
         let stale = connections::stale(last, (desired, &held));
-        connections::delete(&mut self.netfilter, &stale, self.config.arrived)
+        connections::delete(&mut self.netfilter, &stale)
             .map_err(|error| failure("deleting conntrack entries", &error))?;
         let problems = kernel.problems.join("; ");
         self.last = Some(Applied { datapath: desired.clone(), kernel, held });

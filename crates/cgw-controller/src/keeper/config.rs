@@ -10,6 +10,7 @@ use common::config::Error;
 use common::validation::is_dns_subdomain;
 use serde::{Deserialize, Deserializer, de};
 
+use crate::agent::vxlan::plan::DEVICE;
 use crate::api::address::{Vip, VipRange};
 
 /// The most VIPs of a virtual router. keepalived sends gratuitous ARP for each of them several times at a promotion.
@@ -57,7 +58,7 @@ pub struct File {
 }
 
 fn tunnel_interface() -> String {
-    "cgw0".to_owned()
+    DEVICE.to_owned()
 }
 
 fn advert_interval() -> Duration {

@@ -9,6 +9,7 @@ use common::netlink::Error;
 use common::netlink::conntrack::{self, Entry};
 use common::netlink::socket::Socket;
 
+use super::plan::ARRIVED;
 use crate::agent::datapath::{Datapath, VipRoute};
 
 /// Pods of this node whose connections have another translation than before.
@@ -65,20 +66,20 @@ fn translations(datapath: &Datapath) -> BTreeMap<Ipv4Addr, (Ipv4Addr, bool)> {
     own.map(|(pod, bound)| (pod, (bound.vip, bound.path.route == VipRoute::Local))).collect()
 }
 
-/// Deletes the entries. Returns their number. `arrived` is the mark of connections that arrived from the tunnel.
+/// Deletes the entries. Returns their number.
 ///
 /// # Errors
 /// Netlink's; entries before may have been deleted.
-pub fn delete(socket: &mut Socket, stale: &Stale, arrived: u32) -> Result<usize, Error> {
+pub fn delete(socket: &mut Socket, stale: &Stale) -> Result<usize, Error> {
     if stale.is_empty() {
         return Ok(0);
     }
-    conntrack::delete(socket, |entry| is_stale(entry, stale, arrived))
+    conntrack::delete(socket, |entry| is_stale(entry, stale))
 }
 
-fn is_stale(entry: &Entry, stale: &Stale, arrived: u32) -> bool {
+fn is_stale(entry: &Entry, stale: &Stale) -> bool {
     let ((source, destination), (backend, translated)) = (entry.original, entry.reply);
-    let through_tunnel = entry.mark & arrived != 0;
+    let through_tunnel = entry.mark & ARRIVED != 0;
     stale.pods.contains(&source)
         || through_tunnel && (stale.pods.contains(&backend) || stale.backends.contains(&backend))
         || stale.vips.contains(&destination)

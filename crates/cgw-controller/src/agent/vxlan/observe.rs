@@ -11,7 +11,7 @@ use common::netlink::socket::Socket;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::Config;
-use super::plan::{ADDRESS, Device, Lookup, Next, PROTOCOL, SETTINGS, is_own_table};
+use super::plan::{ADDRESS, DEVICE, Device, Lookup, Next, PROTOCOL, SETTINGS, is_own_table};
 
 /// The driver's objects but the nf_tables table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub fn addresses(socket: &mut Socket) -> Result<BTreeMap<Ipv4Addr, u32>, Error> 
 /// Netlink's.
 pub fn observe(socket: &mut Socket, config: &Config) -> Result<Observed, Error> {
     let mut observed = Observed::default();
-    let index = if let Some((link, vxlan)) = socket.vxlan_by_name(&config.device)? {
+    let index = if let Some((link, vxlan)) = socket.vxlan_by_name(DEVICE)? {
         let vxlan = vxlan.filter(|vxlan| vxlan.vni == config.vni);
         let device = vxlan.as_ref().map(|vxlan| Device {
             name: link.name.clone(),
@@ -82,7 +82,7 @@ pub fn observe(socket: &mut Socket, config: &Config) -> Result<Observed, Error> 
             is_plain,
             up: link.up,
             addressed: addresses.iter().any(|address| address.net == own),
-            settings: SETTINGS.iter().filter_map(|(name, _)| setting(&config.device, name)).collect(),
+            settings: SETTINGS.iter().filter_map(|(name, _)| setting(name)).collect(),
         });
         let neighbours = socket.neighbours(link.index)?.into_iter();
         observed.neighbours = neighbours
@@ -112,8 +112,8 @@ pub fn observe(socket: &mut Socket, config: &Config) -> Result<Observed, Error> 
 }
 
 /// Value of a setting of the device.
-fn setting(device: &str, name: &'static str) -> Option<(&'static str, u32)> {
-    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{device}/{name}")).ok()?;
+fn setting(name: &'static str) -> Option<(&'static str, u32)> {
+    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{DEVICE}/{name}")).ok()?;
     Some((name, text.trim().parse().ok()?))
 }
 

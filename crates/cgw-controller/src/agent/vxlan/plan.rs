@@ -70,6 +70,19 @@ pub enum Next {
     Blackhole,
 }
 
+/// Name of the VXLAN device.
+pub const DEVICE: &str = "cgw0";
+
+/// Bit of a connection's mark: its original direction arrived from the device.
+pub const ARRIVED: u32 = 0x1000_0000;
+/// Bit of a connection's mark: its original direction left through the device.
+pub const LEFT: u32 = 0x2000_0000;
+/// Bit of a connection's mark: this node has translated it from a VIP to a pod.
+pub const TRANSLATED: u32 = 0x4000_0000;
+
+/// Priority of the first policy rule; the VIPs' is the next one. Between the tables local (0) and main (32766).
+const RULE_PRIORITY: u32 = 9900;
+
 /// The device's settings below `net.ipv4.conf.<device>`, which vanish with it. The kernel refuses a packet from the device without them: its
 /// source has its best route elsewhere, or is an address of this node (a VIP, or the node itself as the client of a VIP).
 pub const SETTINGS: [(&str, u32); 2] = [("rp_filter", 2), ("accept_local", 1)];
@@ -141,7 +154,7 @@ pub fn to_pods(mask: u32) -> u32 {
 pub fn plan(datapath: &Datapath, config: &Config, link_mtu: u32) -> Kernel {
     let node = &datapath.node;
     let device = Device {
-        name: config.device.clone(),
+        name: DEVICE.to_owned(),
         vni: config.vni,
         port: config.port,
         local: node.ip,
@@ -170,7 +183,7 @@ pub fn plan(datapath: &Datapath, config: &Config, link_mtu: u32) -> Kernel {
             continue;
         };
         let table = table_of(path.tun_id);
-        let priority = config.rule_priority.saturating_add(1);
+        let priority = RULE_PRIORITY + 1;
         kernel.rules.insert(Lookup { priority, mark, mask: config.mark_mask, table });
         let next = kernel.to_gateway(path.route).unwrap_or_else(|cause| {
             kernel.problems.push(format!("VIP {vip}: {cause}"));
@@ -213,7 +226,7 @@ impl Kernel {
     /// The pods that a gateway sends to, on other nodes.
     fn route_to_pods(&mut self, datapath: &Datapath, config: &Config) {
         let (mark, mask) = (to_pods(config.mark_mask), config.mark_mask);
-        self.rules.insert(Lookup { priority: config.rule_priority, mark, mask, table: TABLES });
+        self.rules.insert(Lookup { priority: RULE_PRIORITY, mark, mask, table: TABLES });
         for (pod, bound) in datapath.bound_pods() {
             if self.neighbours.contains_key(&bound.node) {
                 self.routes.insert((TABLES, Ipv4Net::from(pod)), Next::Via(bound.node));

@@ -7,7 +7,7 @@ use common::netlink::nftables::rule::{STATE_INVALID, STATE_UNTRACKED, STATUS_DNA
 use common::netlink::nftables::{Chain, ChainType, Family, Field, Hook, Rule};
 
 use super::super::table::Table;
-use super::super::to_pods;
+use super::super::{ARRIVED, DEVICE, LEFT, TRANSLATED, to_pods};
 use super::gateway;
 use crate::agent::datapath::Protocol;
 use crate::agent::vxlan::Config;
@@ -27,8 +27,8 @@ pub(super) const R: Register = Register::FIRST;
 /// port of the client, which the pod would reset. The client sends again.
 const PORT_TAKEN: &str = "a client's port that an older connection has";
 
-/// Terms that several chains use.
-pub(super) struct Terms<'a> {
+/// The chains of a node.
+struct Chains<'a> {
     config: &'a Config,
     /// Whether the node is a gateway candidate.
     candidate: bool,
@@ -36,63 +36,32 @@ pub(super) struct Terms<'a> {
 
 /// Adds the chains.
 pub(super) fn add(table: &mut Table, config: &Config, candidate: bool) {
-    let terms = Terms { config, candidate };
-    terms.classify(table);
-    terms.dnat(table);
-    terms.after_dnat(table);
-    terms.snat(table);
-    terms.guard(table);
-    terms.guard_device(table);
-    terms.filter(table);
+    let chains = Chains { config, candidate };
+    Chains::classify(table);
+    chains.dnat(table);
+    chains.after_dnat(table);
+    chains.snat(table);
+    chains.guard(table);
+    chains.guard_device(table);
+    chains.filter(table);
 }
 
-impl Terms<'_> {
-    /// Those of a gateway candidate.
-    pub(super) fn of(config: &Config) -> Terms<'_> {
-        Terms { config, candidate: true }
-    }
-
-    fn device(&self) -> &str {
-        &self.config.device
-    }
-
-    /// The original direction of the connection arrived from the device.
-    pub(super) fn arrived(&self, rule: Rule) -> Rule {
-        rule.ct_mark(self.config.arrived, self.config.arrived)
-    }
-
-    fn did_not_arrive(&self, rule: Rule) -> Rule {
-        rule.ct_mark(0, self.config.arrived)
-    }
-
-    /// The connection was translated from a VIP to a pod by this node. kube-proxy translates VIPs too, and its connections do not go
-    /// through the device.
-    pub(super) fn translated(&self, rule: Rule) -> Rule {
-        rule.ct_mark(self.config.translated, self.config.translated)
-    }
-
-    /// Sets the mark of packets to pods on other nodes.
-    pub(super) fn mark_to_pods(&self, rule: Rule) -> Rule {
-        let mask = self.config.mark_mask;
-        rule.set_mark(to_pods(mask), mask)
-    }
-
+impl Chains<'_> {
     /// Hook prerouting before DNAT: the mark of a VIP.
-    fn classify(&self, table: &mut Table) {
+    fn classify(table: &mut Table) {
         table.chain(
             Chain::base("prerouting-mangle", ChainType::Filter, Hook::Prerouting, -150),
             [
-                Rule::new().iifname(self.device()).goto("arrived"),
+                Rule::new().iifname(DEVICE).goto("arrived"),
                 // Replies to packets that came another way (a NodePort, a direct route) leave that way.
-                self.did_not_arrive(Rule::new().ct_direction(Direction::Reply)).accept(),
+                did_not_arrive(Rule::new().ct_direction(Direction::Reply)).accept(),
                 // A VIP is outside, also if its network is excluded.
                 Rule::new().in_set(DESTINATION, "vips").goto("classify"),
-                self.did_not_arrive(Rule::new()).in_set(DESTINATION, "inside").accept(),
+                did_not_arrive(Rule::new()).in_set(DESTINATION, "inside").accept(),
                 Rule::new().ct_state(STATE_INVALID | STATE_UNTRACKED).in_set(DESTINATION, "inside").accept(),
                 Rule::new().goto("classify"),
             ],
         );
-        let arrived = self.config.arrived;
         table.chain(
             Chain::regular("arrived"),
             [
@@ -101,7 +70,7 @@ impl Terms<'_> {
                     Rule::new().ct_state(STATE_INVALID | STATE_UNTRACKED),
                     "from the tunnel, without a connection",
                 ),
-                Rule::new().ct_direction(Direction::Original).set_ct_mark(arrived, arrived),
+                Rule::new().ct_direction(Direction::Original).set_ct_mark(ARRIVED, ARRIVED),
             ],
         );
         let unknown = Rule::new().in_set(SOURCE, "pod-networks").not_in_set(SOURCE, "unbound");
@@ -127,14 +96,14 @@ impl Terms<'_> {
         let mask = self.config.mark_mask;
         let mut rules = Vec::new();
         if self.candidate {
-            let original = self.translated(Rule::new().ct_direction(Direction::Original));
-            rules.push(self.mark_to_pods(original).accept());
-            let reply = self.arrived(Rule::new().ct_direction(Direction::Reply));
-            rules.push(self.mark_to_pods(reply.ct_status(STATUS_SNAT | STATUS_DNAT)).accept());
+            let original = translated(Rule::new().ct_direction(Direction::Original));
+            rules.push(mark_to_pods(original, mask).accept());
+            let reply = arrived(Rule::new().ct_direction(Direction::Reply));
+            rules.push(mark_to_pods(reply.ct_status(STATUS_SNAT | STATUS_DNAT), mask).accept());
         }
         // Another program has translated it to an address inside (kube-proxy does): it is no longer the gateway's.
         rules.push(
-            marked(Rule::new().iifname_not(self.device()), mask)
+            marked(Rule::new().iifname_not(DEVICE), mask)
                 .ct_direction(Direction::Original)
                 .ct_status(STATUS_DNAT)
                 .in_set(DESTINATION, "inside")
@@ -147,7 +116,7 @@ impl Terms<'_> {
     fn snat(&self, table: &mut Table) {
         let mut rules = Vec::new();
         if self.candidate {
-            let translated = || self.translated(Rule::new());
+            let translated = || translated(Rule::new());
             let both = [Field::SourceAddress, Field::DestinationAddress];
             let to_candidate = || translated().in_set(DESTINATION, "pods-on-candidates");
             rules.extend([
@@ -162,8 +131,8 @@ impl Terms<'_> {
             ]);
         }
         rules.extend([
-            keep_source(Rule::new().oifname(self.device())),
-            keep_source(self.arrived(Rule::new()).in_set(DESTINATION, "pods")),
+            keep_source(Rule::new().oifname(DEVICE)),
+            keep_source(arrived(Rule::new()).in_set(DESTINATION, "pods")),
         ]);
         if self.candidate {
             let outside = Rule::new().not_in_set(DESTINATION, "inside");
@@ -184,24 +153,24 @@ impl Terms<'_> {
 
     /// Hook postrouting, after all translation: nothing of a bound pod leaves with another address than its VIP.
     fn guard(&self, table: &mut Table) {
-        let (mask, left) = (self.config.mark_mask, self.config.left);
+        let mask = self.config.mark_mask;
         let reply = || Rule::new().ct_direction(Direction::Reply);
         let mut rules = Vec::new();
         if self.candidate {
             let set = Expression::InSet { from: R, set: "vips".into(), included: false };
-            let other = self.translated(Rule::new()).ct_status(STATUS_SNAT).with([snat_address(R), set]);
+            let other = translated(Rule::new()).ct_status(STATUS_SNAT).with([snat_address(R), set]);
             rules.push(drop(other, PORT_TAKEN));
         }
         table.chain(
             Chain::base("postrouting-filter", ChainType::Filter, Hook::Postrouting, 200),
             rules.into_iter().chain([
                 // The outer packet would have the mark too, and the device would be its route again.
-                Rule::new().oifname(self.device()).set_mark(0, mask).goto("guard-device"),
-                drop(self.arrived(reply()), "a reply that does not return through the tunnel"),
+                Rule::new().oifname(DEVICE).set_mark(0, mask).goto("guard-device"),
+                drop(arrived(reply()), "a reply that does not return through the tunnel"),
                 reply().accept(),
                 in_set(Rule::new(), source(Direction::Original), "pods").goto("guard-bound"),
-                self.arrived(Rule::new()).goto("guard-arrived"),
-                drop(Rule::new().ct_mark(left, left), "a connection that was bound before"),
+                arrived(Rule::new()).goto("guard-arrived"),
+                drop(Rule::new().ct_mark(LEFT, LEFT), "a connection that was bound before"),
                 drop(
                     Rule::new().in_set(SOURCE, "pods").not_in_set(DESTINATION, "inside"),
                     "a bound pod without a connection",
@@ -242,16 +211,15 @@ impl Terms<'_> {
     fn guard_device(&self, table: &mut Table) {
         let mut rules = vec![
             Rule::new().ct_direction(Direction::Reply).accept(),
-            self.arrived(Rule::new()).goto("guard-pair"),
+            arrived(Rule::new()).goto("guard-pair"),
         ];
         if self.candidate {
-            let of_pod = in_set(self.translated(Rule::new()), source(Direction::Original), "pods");
-            rules.extend([of_pod.goto("guard-pair"), self.translated(Rule::new()).accept()]);
+            let of_pod = in_set(translated(Rule::new()), source(Direction::Original), "pods");
+            rules.extend([of_pod.goto("guard-pair"), translated(Rule::new()).accept()]);
         }
-        let left = self.config.left;
         rules.extend([
             drop(Rule::new().ct_status(STATUS_SNAT), "SNAT before the tunnel"),
-            Rule::new().ct_direction(Direction::Original).set_ct_mark(left, left),
+            Rule::new().ct_direction(Direction::Original).set_ct_mark(LEFT, LEFT),
         ]);
         table.chain(Chain::regular("guard-device"), rules);
     }
@@ -263,7 +231,7 @@ impl Terms<'_> {
         table.chain(
             Chain::base("forward-filter", ChainType::Filter, Hook::Forward, -10),
             [
-                tcp(Rule::new().oifname(self.device())).tcp_flags(SYN, SYN_RST).clamp_mss(),
+                tcp(Rule::new().oifname(DEVICE)).tcp_flags(SYN, SYN_RST).clamp_mss(),
                 drop(vxlan(Rule::new()).in_set(DESTINATION, "nodes"), "VXLAN that a pod sent"),
             ],
         );
@@ -285,6 +253,26 @@ impl Terms<'_> {
         }
         table.chain(Chain::base("input-filter", ChainType::Filter, Hook::Input, -10), rules);
     }
+}
+
+/// The original direction of the connection arrived from the device.
+pub(super) fn arrived(rule: Rule) -> Rule {
+    rule.ct_mark(ARRIVED, ARRIVED)
+}
+
+fn did_not_arrive(rule: Rule) -> Rule {
+    rule.ct_mark(0, ARRIVED)
+}
+
+/// The connection was translated from a VIP to a pod by this node. kube-proxy translates VIPs too, and its connections do not go
+/// through the device.
+pub(super) fn translated(rule: Rule) -> Rule {
+    rule.ct_mark(TRANSLATED, TRANSLATED)
+}
+
+/// Sets the mark of packets to pods on other nodes.
+pub(super) fn mark_to_pods(rule: Rule, mask: u32) -> Rule {
+    rule.set_mark(to_pods(mask), mask)
 }
 
 /// Counts the packets, and drops them.

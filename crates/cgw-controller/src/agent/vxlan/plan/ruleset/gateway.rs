@@ -7,10 +7,10 @@ use common::netlink::nftables::expression::{Direction, Expression};
 use common::netlink::nftables::set::{backend_data, concatenated, service_key};
 use common::netlink::nftables::{Chain, ChainType, DataType, Element, Field, Hook, Rule, Set, Verdict};
 
-use super::super::mark_of;
 use super::super::table::Table;
+use super::super::{TRANSLATED, mark_of};
 use super::chain_of;
-use super::chains::{R, SOURCE, Terms, drop, mark, marked};
+use super::chains::{R, SOURCE, arrived, drop, mark, mark_to_pods, marked, translated};
 use crate::agent::datapath::{Bound, Datapath, Protocol, ServicePort, VipRoute};
 use crate::agent::vxlan::Config;
 
@@ -30,15 +30,15 @@ pub(super) fn add(table: &mut Table, datapath: &Datapath, config: &Config) {
         datapath.ports().map(|(vip, port)| ((vip, port.protocol, port.port), port)).collect();
     pods(table, datapath, &bound);
     sources(table, datapath, config, &bound, &ports);
-    translations(table, &ports, config);
+    translations(table, &ports);
     let output = Chain::base("output-nat", ChainType::Nat, Hook::Output, -110);
     table.chain(output, [restrict("sources-of-node"), dnat()]);
-    let terms = Terms::of(config);
-    let original = terms.translated(Rule::new().ct_direction(Direction::Original));
-    let reply = terms.arrived(Rule::new().ct_direction(Direction::Reply));
+    let original = translated(Rule::new().ct_direction(Direction::Original));
+    let reply = arrived(Rule::new().ct_direction(Direction::Reply));
+    let mask = config.mark_mask;
     table.chain(
         Chain::base("output-route", ChainType::Route, Hook::Output, -90),
-        [terms.mark_to_pods(original).accept(), terms.mark_to_pods(reply)],
+        [mark_to_pods(original, mask).accept(), mark_to_pods(reply, mask)],
     );
 }
 
@@ -151,7 +151,7 @@ fn service((vip, protocol, port): &(Ipv4Addr, Protocol, u16)) -> Vec<u8> {
 }
 
 /// DNAT of the ports that have backends.
-fn translations(table: &mut Table, ports: &Ports<'_>, config: &Config) {
+fn translations(table: &mut Table, ports: &Ports<'_>) {
     let ports = || ports.iter().filter(|(_, port)| !port.backends.is_empty());
     for ((vip, ..), port) in ports() {
         let name = name_of(*vip, port);
@@ -166,7 +166,7 @@ fn translations(table: &mut Table, ports: &Ports<'_>, config: &Config) {
         };
         // The protocol first: the translation of a port needs it.
         let rule = Rule::new().l4proto(port.protocol.number());
-        let rule = rule.set_ct_mark(config.translated, config.translated);
+        let rule = rule.set_ct_mark(TRANSLATED, TRANSLATED);
         let rule = rule.dnat_by_hash(fields, SEED, backends, &name);
         table.chain(Chain::regular(&name).comment(&port.service), [rule]);
     }
