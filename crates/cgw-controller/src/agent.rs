@@ -97,10 +97,11 @@ fn open(args: &Args) -> Result<Box<dyn Driver>, driver::Error> {
 
 async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
     let (config, node) = (args.config(&runtime.namespace), args.own.node_name.clone().unwrap_or_default());
-    if let Err(refusal) = check_cni(&args)? {
+    if let Some(detected) = unsupported_cni(&args)? {
+        let refusal = ConfigError(detected.to_string());
         let regarding = node_regarding(&node, Some(node.clone()));
-        runtime.events.found(&[Problem { regarding, because: refusal.clone() }]);
-        return Err(ConfigError(refusal.to_string()).into());
+        runtime.events.found(&[Problem { regarding, because: detected }]);
+        return Err(refusal.into());
     }
     let trigger = Arc::new(Trigger::default());
     let fire = Arc::clone(&trigger);
@@ -123,8 +124,8 @@ async fn run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
 /// Prints the decision and the changes that the driver would make.
 async fn dry_run(runtime: Runtime, args: Args) -> anyhow::Result<()> {
     let (config, node) = (args.config(&runtime.namespace), args.own.node_name.clone().unwrap_or_default());
-    if let Err(refusal) = check_cni(&args)? {
-        return Err(ConfigError(refusal.to_string()).into());
+    if let Some(detected) = unsupported_cni(&args)? {
+        return Err(ConfigError(detected.to_string()).into());
     }
     let observer = Observer::start(&runtime, &node, &config.store, |_| {});
     observer.synced_within(LIST_TIMEOUT).await?;
@@ -146,28 +147,12 @@ fn preview(args: &Args, decision: Decision) -> Result<(Decision, Vec<driver::Cha
     Ok((decision, changes))
 }
 
-/// A CNI plugin that the driver cannot work beside, as an Event on the Node.
-#[derive(Clone, Debug, serde::Serialize, thiserror::Error)]
-#[error("{0}")]
-struct UnsupportedCni(String);
-
-impl common::plan::Reason for UnsupportedCni {
-    fn code(&self) -> &'static str {
-        "UnsupportedCni"
+/// A CNI plugin that the driver cannot work beside.
+fn unsupported_cni(args: &Args) -> anyhow::Result<Option<cni::Detected>> {
+    match args.own.driver {
+        DriverName::Vxlan => {
+            cni::read(args.vxlan.cni_conf_dir.as_deref()).context("detecting the CNI plugin")
+        }
+        DriverName::Ovs => Ok(None),
     }
-
-    fn is_trouble(&self) -> bool {
-        true
-    }
-}
-
-fn check_cni(args: &Args) -> anyhow::Result<Result<(), UnsupportedCni>> {
-    if args.own.driver != DriverName::Vxlan {
-        return Ok(Ok(()));
-    }
-    let detected = cni::read(args.vxlan.cni_conf_dir.as_deref()).context("detecting the CNI plugin")?;
-    Ok(match detected {
-        Some(detected) => Err(UnsupportedCni(detected.to_string())),
-        None => Ok(()),
-    })
 }

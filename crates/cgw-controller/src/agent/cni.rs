@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeSet, io, path::Path};
 
+use common::plan::Reason;
+use serde::Serialize;
 use serde_json::Value;
 
 /// The kernel's network interfaces of the process' network namespace.
 const INTERFACES: &str = "/sys/class/net";
 
 /// A CNI plugin that is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Unsupported {
     /// Its name.
     pub name: &'static str,
@@ -20,8 +22,8 @@ pub struct Unsupported {
     types: &'static [&'static str],
 }
 
-/// A detected plugin.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// A detected plugin, and an Event on the Node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error(
     "driver vxlan does not work with {} ({detected_by} exists on this node): {}",
     cni.name,
@@ -32,6 +34,16 @@ pub struct Detected {
     pub cni: Unsupported,
     /// The interface or the file.
     pub detected_by: String,
+}
+
+impl Reason for Detected {
+    fn code(&self) -> &'static str {
+        "UnsupportedCni"
+    }
+
+    fn is_trouble(&self) -> bool {
+        true
+    }
 }
 
 const UNSUPPORTED: [Unsupported; 5] = [
