@@ -64,63 +64,31 @@ impl Inventory {
 
     /// The Node of this name is this. None: it does not exist.
     pub fn set_node(&mut self, name: &str, node: Option<Node>) -> Urgency {
-        let old = self.nodes.get(name);
-        if old.map(|old| &**old) == node.as_ref() {
-            return Urgency::Irrelevant;
-        }
-        match node {
-            Some(node) => {
-                self.nodes.insert(name.to_owned(), Arc::new(node));
-            }
-            None => {
-                self.nodes.remove(name);
-            }
-        }
-        Urgency::Soon
+        if replace(&mut self.nodes, name.to_owned(), node) { Urgency::Soon } else { Urgency::Irrelevant }
     }
 
     /// The Service is this. None: it does not exist, or has no annotation `vip`.
     pub fn set_service(&mut self, key: &ObjectKey, service: Option<Service>) -> Urgency {
-        let old = self.services.get(key);
-        if old.map(|old| &**old) == service.as_ref() {
-            return Urgency::Irrelevant;
-        }
         let gateway = |service: Option<&Service>| {
             let annotation = |name| service.and_then(|service| service.annotations.get(name)).cloned();
             [names::VIP, names::NODE_IP, names::TUN_MAC].map(annotation)
         };
-        let is_moved = gateway(old.map(|old| &**old)) != gateway(service.as_ref());
-        match service {
-            Some(service) => {
-                self.services.insert(key.clone(), Arc::new(service));
-            }
-            None => {
-                self.services.remove(key);
-            }
+        let is_moved = gateway(self.services.get(key).map(|old| &**old)) != gateway(service.as_ref());
+        match replace(&mut self.services, key.clone(), service) {
+            true if is_moved => Urgency::Now,
+            true => Urgency::Soon,
+            false => Urgency::Irrelevant,
         }
-        if is_moved { Urgency::Now } else { Urgency::Soon }
     }
 
     /// The EndpointSlice of a Service is this. None: it does not exist, or is not of IPv4.
     pub fn set_slice(&mut self, service: &ObjectKey, name: &str, slice: Option<Slice>) -> Urgency {
-        let old = self.slices.get(service).and_then(|slices| slices.get(name));
-        if old.map(|old| &**old) == slice.as_ref() {
-            return Urgency::Irrelevant;
+        let slices = self.slices.entry(service.clone()).or_default();
+        let is_changed = replace(slices, name.into(), slice);
+        if slices.is_empty() {
+            self.slices.remove(service);
         }
-        match slice {
-            Some(slice) => {
-                self.slices.entry(service.clone()).or_default().insert(name.into(), Arc::new(slice));
-            }
-            None => {
-                if let Some(slices) = self.slices.get_mut(service) {
-                    slices.remove(name);
-                    if slices.is_empty() {
-                        self.slices.remove(service);
-                    }
-                }
-            }
-        }
-        if self.services.contains_key(service) { Urgency::Soon } else { Urgency::Irrelevant }
+        if is_changed && self.services.contains_key(service) { Urgency::Soon } else { Urgency::Irrelevant }
     }
 
     /// The pod is this. None: it does not exist, or has finished.
@@ -264,6 +232,18 @@ impl Inventory {
     pub fn service(&self, key: &ObjectKey) -> Option<&Arc<Service>> {
         self.services.get(key)
     }
+}
+
+/// Sets the value of a key, or removes it. Returns whether it was another one.
+fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, Arc<V>>, key: K, value: Option<V>) -> bool {
+    if map.get(&key).map(|old| &**old) == value.as_ref() {
+        return false;
+    }
+    match value {
+        Some(value) => map.insert(key, Arc::new(value)),
+        None => map.remove(&key),
+    };
+    true
 }
 
 fn take(pods: &mut Vec<Arc<Pod>>, pod: &Arc<Pod>) {
