@@ -8,6 +8,7 @@ use std::{
 };
 
 use ipnet::Ipv4Net;
+use serde::Serialize;
 
 use crate::api::{TunId, TunMac};
 
@@ -116,7 +117,8 @@ pub struct VipPath {
 }
 
 /// Where packets of bound pods go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type")]
 pub enum VipRoute {
     /// No usable gateway is known: packets to the outside are dropped.
     Drop,
@@ -125,8 +127,10 @@ pub enum VipRoute {
     /// Another node is the gateway.
     Remote {
         /// Its main address: one of [`Datapath::peers`], and a candidate.
+        #[serde(rename = "nodeIP")]
         node_ip: Ipv4Addr,
         /// MAC address of its tunnel interface.
+        #[serde(rename = "tunMAC")]
         tun_mac: TunMac,
     },
 }

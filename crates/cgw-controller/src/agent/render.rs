@@ -106,17 +106,10 @@ fn datapath(datapath: &Datapath) -> Value {
 }
 
 fn vip(vip: Ipv4Addr, path: &VipPath) -> Value {
-    let route = match path.route {
-        VipRoute::Drop => json!({"type": "Drop"}),
-        VipRoute::Local => json!({"type": "Local"}),
-        VipRoute::Remote { node_ip, tun_mac } => {
-            json!({"type": "Remote", "nodeIP": node_ip, "tunMAC": tun_mac.to_string()})
-        }
-    };
     json!({
         "vip": vip,
         "tunID": path.tun_id.to_string(),
-        "route": route,
+        "route": path.route,
         "pods": path.pods.iter().map(|(ip, pod)| json!({"ip": ip, "name": pod.name, "nodeIP": pod.node_ip})).collect::<Vec<_>>(),
         "ports": path.ports.iter().map(|port| json!({
             "service": port.service,
@@ -133,7 +126,7 @@ fn vip(vip: Ipv4Addr, path: &VipPath) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::plan::tests::env::{TestEnv, VIP_A, service};
+    use crate::agent::plan::tests::env::{G1, TestEnv, VIP_A, mac_of, service};
 
     #[test]
     fn a_decision_is_rendered_as_text_and_json() {
@@ -157,6 +150,7 @@ mod tests {
         let sources = json.pointer("/datapath/vips/0/ports/0/sources").unwrap();
         assert_eq!(*sources, serde_json::json!(["192.0.2.0/24"]));
         assert_eq!(*json.pointer("/problems/0/reason").unwrap(), "NotAdmitted");
-        assert_eq!(*json.pointer("/datapath/vips/0/route/nodeIP").unwrap(), "192.168.50.21");
+        let route = serde_json::json!({"type": "Remote", "nodeIP": "192.168.50.21", "tunMAC": mac_of(G1)});
+        assert_eq!(*json.pointer("/datapath/vips/0/route").unwrap(), route);
     }
 }

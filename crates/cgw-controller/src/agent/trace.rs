@@ -3,6 +3,7 @@
 use std::{fmt, net::Ipv4Addr};
 
 use common::cache::ObjectKey;
+use serde::Serialize;
 
 use super::{
     datapath::VipRoute,
@@ -25,15 +26,18 @@ pub struct Explanation {
 }
 
 /// The source address of a pod's packets to the outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type")]
 pub enum Source {
     /// The VIP.
     Vip {
         /// The VIP.
+        #[serde(rename = "address")]
         vip: Ipv4Addr,
         /// Name of the gateway's Node.
         gateway: String,
         /// Its address.
+        #[serde(rename = "gatewayIP")]
         gateway_ip: Ipv4Addr,
     },
     /// The address that the CNI gives: usually that of the pod's node.
@@ -41,6 +45,7 @@ pub enum Source {
         /// Name of the Node.
         node: String,
         /// Its address, if it has one of IPv4.
+        #[serde(rename = "address")]
         ip: Option<Ipv4Addr>,
     },
     /// None: such packets are dropped.

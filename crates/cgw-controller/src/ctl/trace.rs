@@ -17,7 +17,7 @@ use crate::agent::{
     self,
     observe::{inventory::Inventory, kinds, read},
     plan::Config,
-    trace::{Explanation, Source, explain},
+    trace::{Explanation, explain},
 };
 
 /// Labels of the agents' DaemonSet, as manifests/cgw-controller/agent has them.
@@ -187,19 +187,10 @@ fn expanded(text: &str, variables: &Variables<'_>) -> Option<String> {
 /// As JSON, for `--output json`.
 #[must_use]
 pub fn to_json(explanation: &Explanation) -> Value {
-    let source = match &explanation.source {
-        Source::Vip { vip, gateway, gateway_ip } => {
-            json!({"type": "Vip", "address": vip, "gateway": gateway, "gatewayIP": gateway_ip})
-        }
-        Source::Node { node, ip } => json!({"type": "Node", "address": ip, "node": node}),
-        Source::Dropped => json!({"type": "Dropped"}),
-        Source::NoNetwork => json!({"type": "NoNetwork"}),
-        Source::Unknown => json!({"type": "Unknown"}),
-    };
     json!({
         "namespace": explanation.pod.namespace(),
         "pod": explanation.pod.name(),
-        "source": source,
+        "source": explanation.source,
         "because": explanation.because,
     })
 }
@@ -209,7 +200,7 @@ mod tests {
     use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
 
     use super::*;
-    use crate::agent::plan::MacRule;
+    use crate::agent::{plan::MacRule, trace::Source};
 
     fn container(env: &[(&str, &str)], args: &[&str]) -> Container {
         let variable = |(name, value): &(&str, &str)| EnvVar {
@@ -310,5 +301,8 @@ mod tests {
             "source": {"type": "Vip", "address": "192.168.50.201", "gateway": "g1", "gatewayIP": "192.168.50.21"},
         });
         assert_eq!(to_json(&explanation), expected);
+        let node = Source::Node { node: "n1".to_owned(), ip: None };
+        assert_eq!(json!(node), json!({"type": "Node", "node": "n1", "address": null}));
+        assert_eq!(json!(Source::NoNetwork), json!({"type": "NoNetwork"}));
     }
 }
