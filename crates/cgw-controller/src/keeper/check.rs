@@ -63,6 +63,7 @@ fn is_guarded() -> Result<bool, Error> {
 mod tests {
     use common::netlink::isolated::{ip, isolated, nft};
 
+    use super::super::config::Router;
     use super::super::process::Process;
     use super::super::run_dir::Record;
     use super::*;
@@ -75,15 +76,7 @@ mod tests {
             let problem = || check(&run_dir, Duration::from_secs(60)).err().unwrap_or_default();
             assert_eq!(problem(), "there is no keeper");
             let keeper = Process { pid: 7, start: 9 };
-            let record = Record {
-                v: Record::VERSION,
-                keeper,
-                keepalived: None,
-                vips: Vec::new(),
-                anchor: "169.254.51.1".parse().unwrap(),
-                interface: "eth0".to_owned(),
-                tunnel_interface: "tun0".to_owned(),
-            };
+            let record = Record::new(keeper, &Router::sample("192.168.50.201"));
             run_dir.write_record(&record).unwrap();
             assert_eq!(problem(), "the keeper has no heartbeat");
             let heartbeats = run_dir.heartbeats(Duration::ZERO).unwrap();
@@ -93,8 +86,8 @@ mod tests {
             ip("link add eth0 type bridge");
             assert_eq!(problem(), "the interface eth0 is down");
             ip("link set eth0 up");
-            assert_eq!(problem(), "there is no interface tun0");
-            ip("link add tun0 up type bridge");
+            assert_eq!(problem(), "there is no interface cgw0");
+            ip("link add cgw0 up type bridge");
             // Chains of other programs.
             nft("add table ip mangle; add chain ip mangle CGW; add table ip cgw; add chain ip cgw other");
             for (table, chain) in GUARDS {

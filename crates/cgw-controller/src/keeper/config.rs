@@ -282,6 +282,13 @@ mod tests {
         file.router("g1", "192.168.50.21".parse().unwrap())
     }
 
+    impl Router {
+        /// That of node g1, with these VIPs, for tests of other modules.
+        pub(in crate::keeper) fn sample(vips: &str) -> Router {
+            router(&format!("vrid: 51\ninterface: eth0\nvips: [{vips}]\npeers: []\n")).unwrap()
+        }
+    }
+
     #[test]
     fn defaults_depend_on_the_node() {
         let router = router(MINIMAL).unwrap();

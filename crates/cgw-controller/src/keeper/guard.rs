@@ -143,19 +143,12 @@ fn guard(node: &mut Node, run_dir: &RunDir, record: &Record) {
 mod tests {
     use common::netlink::isolated::{ip, isolated};
 
+    use super::super::config::Router;
     use super::super::process::Process;
     use super::*;
 
     fn record(keeper: Process) -> Record {
-        Record {
-            v: 1,
-            keeper,
-            keepalived: None,
-            vips: vec!["192.168.50.201".parse().unwrap()],
-            anchor: "169.254.51.1".parse().unwrap(),
-            interface: "eth0".to_owned(),
-            tunnel_interface: "cgw0".to_owned(),
-        }
+        Record::new(keeper, &Router::sample("192.168.50.201"))
     }
 
     #[test]

@@ -112,15 +112,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
     let mut node = Node::open()?;
     let vrid = router.vrid;
     let status_port = router.status_port;
-    let record = Record {
-        v: Record::VERSION,
-        keeper,
-        keepalived: None,
-        vips: router.vips.clone(),
-        anchor: router.anchor(),
-        interface: router.interface.clone(),
-        tunnel_interface: router.tunnel_interface.clone(),
-    };
+    let record = Record::new(keeper, &router);
     let observed = node.observe(&router)?;
     let router = Arc::new(router);
     let (router_sender, router) = watch::channel(router);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::config::Router;
 use super::process::Process;
 use crate::api::address::{Vip, VipRange};
 
@@ -41,6 +42,20 @@ pub struct Record {
 impl Record {
     /// The only version.
     pub const VERSION: u8 = 1;
+
+    /// The record of a keeper that has not started keepalived yet.
+    #[must_use]
+    pub fn new(keeper: Process, router: &Router) -> Record {
+        Record {
+            v: Record::VERSION,
+            keeper,
+            keepalived: None,
+            vips: router.vips.clone(),
+            anchor: router.anchor(),
+            interface: router.interface.clone(),
+            tunnel_interface: router.tunnel_interface.clone(),
+        }
+    }
 
     /// Whether keepalived may have added the address.
     #[must_use]
@@ -243,15 +258,7 @@ mod tests {
         assert_eq!(run_dir.lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!((run_dir.record().unwrap(), run_dir.heartbeat().unwrap()), (None, None));
         let keeper = Process { pid: 7, start: 9 };
-        let record = Record {
-            v: 1,
-            keeper,
-            keepalived: None,
-            vips: vec!["192.168.50.201-192.168.50.202".parse().unwrap()],
-            anchor: "169.254.51.1".parse().unwrap(),
-            interface: "eth0".to_owned(),
-            tunnel_interface: "cgw0".to_owned(),
-        };
+        let record = Record::new(keeper, &Router::sample("192.168.50.201-192.168.50.202"));
         run_dir.write_record(&record).unwrap();
         assert_eq!(run_dir.record().unwrap().as_ref(), Some(&record));
         for (address, covered) in [

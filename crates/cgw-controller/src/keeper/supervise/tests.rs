@@ -8,14 +8,11 @@ use common::readiness::Readiness;
 use kube::client::Body;
 use prometheus::{Registry, TextEncoder};
 
-use super::super::config::File;
 use super::super::metrics::KeeperMetrics;
 use super::*;
 
 fn router(vip: &str) -> Arc<Router> {
-    let text = format!("vrid: 51\ninterface: eth0\nvips: [{vip}]\npeers: []\n");
-    let file: File = common::config::parse(Path::new("f"), &text).unwrap();
-    Arc::new(file.router("g1", "192.168.50.21".parse().unwrap()).unwrap())
+    Arc::new(Router::sample(vip))
 }
 
 /// A supervisor on the node of the calling thread's network namespace, with the first configuration.
@@ -37,15 +34,7 @@ fn supervisor(
         router: receiver,
         vrrp: watch::channel(Vrrp { state: VrrpState::Init, since: 0 }).0,
         node: Node::open().unwrap(),
-        record: Record {
-            v: Record::VERSION,
-            keeper: Process::current().unwrap(),
-            keepalived: None,
-            vips: Vec::new(),
-            anchor: "169.254.51.1".parse().unwrap(),
-            interface: "eth0".to_owned(),
-            tunnel_interface: "cgw0".to_owned(),
-        },
+        record: Record::new(Process::current().unwrap(), &router("192.168.50.201")),
         accepted: Vec::new(),
         refused: None,
         reporter: Reporter {
