@@ -55,7 +55,7 @@ pub struct Config {
     pub ports: PortMode,
     /// Name of openshift-sdn's bridge.
     pub bridge: String,
-    /// The folder with the sockets of Open vSwitch.
+    /// The folder with the sockets of ovsdb-server and ovs-vswitchd.
     pub run_dir: PathBuf,
     /// The longest that one program (`ovs-ofctl`, `ovs-vsctl`, `iptables-save`, `iptables-restore`) may run.
     pub timeout: Duration,
@@ -112,7 +112,7 @@ impl Ovs {
     }
 
     fn programs(&self) -> Programs<'_> {
-        Programs { bridge: &self.config.bridge, run_dir: &self.config.run_dir, timeout: self.config.timeout }
+        Programs(&self.config)
     }
 
     fn run(&mut self, desired: &Datapath, mode: Mode) -> Result<Vec<Change>, Error> {

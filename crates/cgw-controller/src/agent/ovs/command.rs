@@ -2,12 +2,12 @@
 
 use std::{
     io::{ErrorKind, Read, Write as _},
-    path::Path,
     process::{Child, Command, Stdio},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use super::Config;
 use crate::agent::driver::Error;
 
 /// How long a stopped program may take between the end of its output and its exit, before its status is read again.
@@ -17,20 +17,13 @@ const MOST_STDERR: usize = 500;
 
 /// Programs of Open vSwitch and iptables on this node.
 #[derive(Clone, Debug)]
-pub struct Programs<'a> {
-    /// Name of the bridge.
-    pub bridge: &'a str,
-    /// The folder with the sockets of ovsdb-server and ovs-vswitchd.
-    pub run_dir: &'a Path,
-    /// The longest that one program may run.
-    pub timeout: Duration,
-}
+pub struct Programs<'a>(pub &'a Config);
 
 impl Programs<'_> {
     /// Whether ovs-vswitchd has the bridge.
     #[must_use]
     pub fn has_bridge(&self) -> bool {
-        self.run_dir.join(format!("{}.mgmt", self.bridge)).exists()
+        self.0.run_dir.join(format!("{}.mgmt", self.0.bridge)).exists()
     }
 
     /// All flows of the bridge.
@@ -39,8 +32,8 @@ impl Programs<'_> {
     /// The program failed.
     pub fn dump_flows(&self) -> Result<String, Error> {
         let mut command = self.ofctl();
-        command.args(["dump-flows", self.bridge]);
-        self.run(&format!("reading the flows of {}", self.bridge), command, None)
+        command.args(["dump-flows", &self.0.bridge]);
+        self.run(&format!("reading the flows of {}", self.0.bridge), command, None)
     }
 
     /// Changes flows. The switch takes all changes, or none.
@@ -49,8 +42,8 @@ impl Programs<'_> {
     /// The program failed; no flow was changed.
     pub fn bundle(&self, changes: &str) -> Result<(), Error> {
         let mut command = self.ofctl();
-        command.args(["bundle", self.bridge, "-"]);
-        self.run(&format!("writing flows of {}", self.bridge), command, Some(changes)).map(drop)
+        command.args(["bundle", &self.0.bridge, "-"]);
+        self.run(&format!("writing flows of {}", self.0.bridge), command, Some(changes)).map(drop)
     }
 
     /// The table Interface of OVSDB as JSON.
@@ -60,8 +53,8 @@ impl Programs<'_> {
     pub fn interfaces(&self) -> Result<String, Error> {
         let mut command = Command::new("ovs-vsctl");
         command
-            .arg(format!("--timeout={}", self.timeout.as_secs().max(1)))
-            .arg(format!("--db=unix:{}", self.run_dir.join("db.sock").display()))
+            .arg(format!("--timeout={}", self.0.timeout.as_secs().max(1)))
+            .arg(format!("--db=unix:{}", self.0.run_dir.join("db.sock").display()))
             .args(["-f", "json", "--columns=name,ofport,external_ids,mac_in_use", "list", "Interface"]);
         self.run("reading the interfaces of OVSDB", command, None)
     }
@@ -89,9 +82,9 @@ impl Programs<'_> {
         let mut command = Command::new("ovs-ofctl");
         // The bridge of openshift-sdn refuses every other version.
         command
-            .env("OVS_RUNDIR", self.run_dir)
+            .env("OVS_RUNDIR", &self.0.run_dir)
             .args(["-O", "OpenFlow13"])
-            .arg(format!("--timeout={}", self.timeout.as_secs().max(1)));
+            .arg(format!("--timeout={}", self.0.timeout.as_secs().max(1)));
         command
     }
 
@@ -99,7 +92,7 @@ impl Programs<'_> {
         let error =
             |cause: String, is_permanent| Error { operation: operation.to_owned(), cause, is_permanent };
         let program = command.get_program().to_string_lossy().into_owned();
-        let deadline = Instant::now() + self.timeout;
+        let deadline = Instant::now() + self.0.timeout;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|cause| {
             error(format!("starting {program}: {cause}"), cause.kind() == ErrorKind::NotFound)
@@ -162,10 +155,10 @@ mod tests {
     use super::*;
 
     fn run(timeout: Duration, program: &str, args: &[&str], input: Option<&str>) -> Result<String, Error> {
-        let programs = Programs { bridge: "br0", run_dir: Path::new("/nonexistent"), timeout };
+        let config = Config { timeout, ..Config::default() };
         let mut command = Command::new(program);
         command.args(args);
-        programs.run("running a program", command, input)
+        Programs(&config).run("running a program", command, input)
     }
 
     const LONG: Duration = Duration::from_secs(20);
