@@ -26,7 +26,7 @@ use super::{
     vxlan::plan::mac_of,
 };
 use crate::api::TunMac;
-pub use bindings::{Admitted, Bindings, Path, Refusal};
+pub use bindings::{Admitted, Bindings, Path};
 pub use nodes::Nodes;
 pub use pods::{Pods, Selected, Selection};
 use problem::{Problems, Reason};

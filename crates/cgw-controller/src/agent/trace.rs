@@ -151,7 +151,7 @@ fn through_gateway(
         Some(VipRoute::Local) => nodes.own.ip,
         Some(VipRoute::Remote { node_ip, .. }) => node_ip,
         Some(VipRoute::Drop) | None => {
-            if path.is_none_or(|path| path.no_gateway.is_none()) {
+            if path.is_none_or(|path| !path.has_unusable_gateway) {
                 because.push(format!("no gateway of VIP {vip} is known: the annotation node-ip is empty"));
             }
             return Source::Dropped;
@@ -163,14 +163,12 @@ fn through_gateway(
 
 fn blocked(bindings: &Bindings<'_>, pod: &Pod, service: &Service) -> String {
     let is_of = |admitted: &&Admitted<'_>| admitted.carrier.service.key == service.key;
-    let refusal = bindings.services.iter().find(is_of).and_then(|admitted| admitted.vip.as_ref().err());
-    match (pod.foreign_egress, refusal) {
+    let unusable = bindings.services.iter().find(is_of).and_then(|admitted| admitted.vip.as_ref().err());
+    match (pod.foreign_egress, unusable) {
         (Some(annotation), _) => {
             format!("it has the annotation {annotation}, and Service {} selects it", service.key)
         }
-        (None, Some(refusal)) => {
-            format!("Service {} selects it, and carries VIP {}", service.key, refusal.vip)
-        }
+        (None, Some(vip)) => format!("Service {} selects it, and carries VIP {vip}", service.key),
         (None, None) => format!("Service {} selects it", service.key),
     }
 }

@@ -34,17 +34,8 @@ pub struct Bindings<'a> {
 pub struct Admitted<'a> {
     /// The Service.
     pub carrier: &'a Carrier,
-    /// Its VIP, which is one of [`Bindings::paths`]; or the reason why its pods can use none.
-    pub vip: Result<Ipv4Addr, Refusal>,
-}
-
-/// The VIP of an admitted Service cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The VIP.
-    pub vip: Vip,
-    /// Why.
-    pub because: Reason,
+    /// Its VIP, which is one of [`Bindings::paths`]; or one that its pods cannot use, for the reason of a problem.
+    pub vip: Result<Ipv4Addr, Vip>,
 }
 
 /// A VIP.
@@ -54,8 +45,8 @@ pub struct Path {
     pub tun_id: TunId,
     /// The gateway.
     pub route: VipRoute,
-    /// Why there is no gateway, if an annotation names one.
-    pub no_gateway: Option<Reason>,
+    /// Whether the annotations name a gateway that cannot be used, for the reason of a problem.
+    pub has_unusable_gateway: bool,
 }
 
 /// The gateway that the annotations of one Service name.
@@ -92,9 +83,8 @@ impl<'a> Bindings<'a> {
             };
             let Some(bind) = store.admitting(vip, &service.key) else {
                 if store.is_unreadable(vip) {
-                    let because = Reason::UnreadableBinding { vip: vip.to_string() };
-                    problems.service(service, because.clone());
-                    services.push(Admitted { carrier, vip: Err(Refusal { vip, because }) });
+                    problems.service(service, Reason::UnreadableBinding { vip: vip.to_string() });
+                    services.push(Admitted { carrier, vip: Err(vip) });
                 } else {
                     problems.service(service, Reason::NotAdmitted { vip: vip.to_string() });
                 }
@@ -106,8 +96,8 @@ impl<'a> Bindings<'a> {
             let address = match usable(vip, bind.tun_id, &owners, nodes, config) {
                 Ok(address) => address,
                 Err(because) => {
-                    problems.service(service, because.clone());
-                    services.push(Admitted { carrier, vip: Err(Refusal { vip, because }) });
+                    problems.service(service, because);
+                    services.push(Admitted { carrier, vip: Err(vip) });
                     continue;
                 }
             };
@@ -129,14 +119,12 @@ impl<'a> Bindings<'a> {
         let mut paths = BTreeMap::new();
         for (vip, (tun_id, named)) in named {
             let route = named.gateway.and_then(|gateway| route(vip, gateway, config, nodes));
-            let (route, no_gateway) = match route {
-                Ok(route) => (route, None),
-                Err(because) => {
-                    problems.service(&named.carrier.service, because.clone());
-                    (VipRoute::Drop, Some(because))
-                }
-            };
-            paths.insert(vip, Path { tun_id, route, no_gateway });
+            let has_unusable_gateway = route.is_err();
+            let route = route.unwrap_or_else(|because| {
+                problems.service(&named.carrier.service, because);
+                VipRoute::Drop
+            });
+            paths.insert(vip, Path { tun_id, route, has_unusable_gateway });
         }
         Bindings { services, paths }
     }
