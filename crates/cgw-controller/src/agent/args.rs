@@ -163,6 +163,8 @@ impl Args {
         self.plan.check()?;
         let Args { plan, own, vxlan, ovs, .. } = self;
         anyhow::ensure!(!(own.uninstall && plan.dry_run), "--uninstall cannot be used with --dry-run");
+        anyhow::ensure!(own.node_name.as_deref() != Some(""), "--node-name must not be empty");
+        anyhow::ensure!(!own.binds_service.is_empty(), "--binds-service must not be empty");
         match own.driver {
             DriverName::Vxlan => {
                 anyhow::ensure!(!ovs.is_given(), "a flag of driver ovs is set, and the driver is vxlan");
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_would_be_ignored_are_refused() {
+    fn flags_that_cannot_be_used_are_refused() {
         for (arguments, message) in [
             (&["--bridge", "br0"][..], "driver ovs"),
             (&["--driver", "ovs", "--cluster-cidr", "10.128.0.0/14", "--mtu", "1400"], "driver vxlan"),
@@ -294,10 +296,14 @@ mod tests {
             (&["--vxlan-id", "0x1000000"], "0xffffff"),
             (&["--cluster-cidr", "fd00::/64"], "IPv4"),
             (&["--resync-period", "10m"], "5m"),
+            (&["--binds-service="], "--binds-service must not be empty"),
         ] {
             let error = parse(arguments).map(|_| ()).unwrap_err();
             assert!(error.contains(message), "{arguments:?}: {error}");
         }
+        let nameless = ["agent", "--node-name=", "--service-cidr=10.96.0.0/12"];
+        let error = Cli::try_parse_from(nameless).unwrap().agent.check().unwrap_err();
+        assert_eq!(error.to_string(), "--node-name must not be empty");
         for (text, mask) in [("0x00ff0000", 0x00ff_0000), ("0xffff0000", 0xffff_0000)] {
             assert_eq!(parse(&["--mark-mask", text]).unwrap().vxlan.config().mark_mask, mask);
         }
