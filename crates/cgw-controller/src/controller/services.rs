@@ -194,7 +194,8 @@ impl Services {
             let _permit = self.patches.acquire().await;
             // Another refresh of the VIP may have written it meanwhile.
             let service = self.cache.get(&service.key()).unwrap_or(service);
-            self.refresh_one(snapshot, cause, service, budget).await
+            // On the heap, and only once it may run: a thousand that wait would take megabytes.
+            Box::pin(self.refresh_one(snapshot, cause, service, budget)).await
         }))
         .await;
         let mut updated = Updated::default();
