@@ -5,13 +5,15 @@
 //!
 //! Events of one action on one object for one reason become a series of one Event within six minutes, with the text of the
 //! first. Where one object stands for many, action and reason name the second object ([`Action::related`],
-//! [`Reason::related`]). Required rights: `create` and `patch` on `events.k8s.io/events`; where these are missing, the same on
+//! [`Reason::related`]). An action that fails again and again is in the log each time, and an Event every five minutes, because the
+//! retries of a thousand objects are hundreds a minute. It is an Event at once where the reason is another one, and after a
+//! success. Required rights: `create` and `patch` on `events.k8s.io/events`; where these are missing, the same on
 //! core `events` are used.
 
 mod core;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet, hash_map::Entry},
     error::Error,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -23,7 +25,10 @@ use kube::{
     Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use self::core::CoreRecorder;
 use crate::{
@@ -49,6 +54,10 @@ const QUEUE: usize = 1024;
 /// How many Events the recorder keeps at most, to make series of them: about a mebibyte.
 const RECORDED: usize = 512;
 
+/// An action that still fails for the same reason is an Event again after this time: as long as client-go waits for a token of an
+/// object whose burst is used up, and within the six minutes of a series.
+const REPEAT: Duration = Duration::from_secs(5 * 60);
+
 /// The API's limit of a note, in bytes.
 const NOTE_BYTES: usize = 1024;
 
@@ -65,6 +74,8 @@ pub struct Events {
 struct Shared {
     queue: mpsc::Sender<Message>,
     metrics: Metrics,
+    /// When the failure of an action became an Event last, by its reason. It keeps the last five minutes.
+    failures: Mutex<HashMap<Failing, HashMap<&'static str, Instant>>>,
 }
 
 /// The log lines that are Events too.
@@ -77,6 +88,9 @@ enum Published {
 
 /// A problem as a person sees it: object, second object, reason and text.
 type Reported = (Regarding, Option<Related>, &'static str, String);
+
+/// An action on its objects. The error is not compared, because a cloud's errors have another request ID each time.
+type Failing = (Regarding, Option<Related>, &'static str);
 
 enum Message {
     Publish(Box<Publication>),
@@ -97,7 +111,7 @@ impl Events {
         let reporter = Reporter { controller: names::field_manager(controller), instance: Some(instance) };
         let (queue, messages) = mpsc::channel(QUEUE);
         tokio::spawn(publish(messages, client, reporter, metrics.clone()));
-        let shared = Arc::new(Shared { queue, metrics: metrics.clone() });
+        let shared = Arc::new(Shared { queue, metrics: metrics.clone(), failures: Mutex::default() });
         Events { shared, reported: Arc::default(), published: Published::All }
     }
 
@@ -132,19 +146,27 @@ impl Events {
             tracing::info!(action, reason, because, %regarding, "{}", step.action);
             EventType::Normal
         };
+        let failing = (regarding, related(step), action);
+        self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&failing);
+        let (regarding, related, _) = failing;
         let note = format!("{}: {because}", step.action);
-        self.enqueue(type_, action, reason, note, (&regarding, related(step)));
+        self.enqueue(type_, action, reason, note, (&regarding, related));
     }
 
-    /// Reports an action that failed: a log line at error and a Warning Event.
+    /// Reports an action that failed: a log line at error, and a Warning Event unless one reported the same failure within the last
+    /// five minutes.
     pub fn failed<A: Action>(&self, step: &Step<A>, error: &(dyn Error + Sync + 'static)) {
         let (action, reason) = (step.action.name(), step.because.code());
         let error = error_chain(error);
         tracing::error!(action, reason, because = step.because.to_string(), regarding = %step.action.regarding(), error,
             "failed: {}", step.action);
+        let (regarding, related) = (step.action.regarding(), related(step));
+        let failing = (regarding.clone(), related.clone(), action);
+        if self.published == Published::None || !self.shared.is_due(failing, reason) {
+            return;
+        }
         let note = format!("failed: {}: {error} ({})", step.action, step.because);
-        let objects = (&step.action.regarding(), related(step));
-        self.enqueue(EventType::Warning, action, reason, note, objects);
+        self.enqueue(EventType::Warning, action, reason, note, (&regarding, related));
     }
 
     /// Reports the problems of one reconciliation: each one that the reconciliation before did not have gets a log line at warn
@@ -212,6 +234,25 @@ impl Events {
         if self.shared.queue.try_send(Message::Publish(publication)).is_err() {
             self.shared.metrics.event(EventResult::Dropped);
             tracing::warn!(reason, %regarding, "an Event is dropped: the queue of Events is full");
+        }
+    }
+}
+
+impl Shared {
+    /// Whether a failure is to become an Event. If so, it counts as one from now on.
+    fn is_due(&self, failing: Failing, reason: &'static str) -> bool {
+        let now = Instant::now();
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.retain(|_, reasons| {
+            reasons.retain(|_, published| now.duration_since(*published) < REPEAT);
+            !reasons.is_empty()
+        });
+        match failures.entry(failing).or_default().entry(reason) {
+            Entry::Vacant(entry) => {
+                entry.insert(now);
+                true
+            }
+            Entry::Occupied(_) => false,
         }
     }
 }

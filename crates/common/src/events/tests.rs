@@ -19,7 +19,7 @@ impl fmt::Display for Because {
 }
 impl Reason for Because {
     fn code(&self) -> &'static str {
-        "LabelMissing"
+        if self.0 == "another label" { "LabelChanged" } else { "LabelMissing" }
     }
 }
 
@@ -316,6 +316,49 @@ async fn events_beyond_the_queue_are_dropped_and_counted() {
         events.done(&Step { action: Annotate, because: Because("x") });
     }
     assert_eq!(counted(&events, "dropped"), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_that_fails_for_an_hour_is_an_event_every_five_minutes_for_each_object() {
+    let (events, seen) = env(|_| 201);
+    let because = || Because("the label has no annotation");
+    for _ in 0..60 {
+        for id in ["a", "b"] {
+            events.failed(&Step { action: Delete(id), because: because() }, &std::io::Error::other("boom"));
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    events.drain(LIMIT).await;
+    let seen = seen.lock().unwrap();
+    for id in ["a", "b"] {
+        let of_id = seen.iter().filter(|(.., body)| body["related"]["name"] == id);
+        let new = of_id.clone().filter(|(method, ..)| method == Method::POST);
+        assert_eq!((of_id.count(), new.count()), (12, 1), "{id}");
+    }
+    assert!(events.shared.failures.lock().unwrap().len() <= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_an_event_at_once_if_it_is_new_or_comes_back_after_a_success() {
+    let (events, seen) = env(|_| 201);
+    let error = std::io::Error::other("boom");
+    let step = |because| Step { action: Annotate, because: Because(because) };
+    let published = async || {
+        events.drain(LIMIT).await;
+        seen.lock().unwrap().len()
+    };
+    events.log_only().failed(&step("no label"), &error);
+    assert_eq!(published().await, 0);
+    events.failed(&step("no label"), &error);
+    assert_eq!(published().await, 1, "a failure that is only logged counts as unreported");
+    events.failed(&step("another label"), &error);
+    assert_eq!(published().await, 2, "another reason");
+    events.failed(&step("no label"), &error);
+    events.scoped().failed(&step("another label"), &error);
+    assert_eq!(published().await, 2, "both are known");
+    events.warnings_only().done(&step("another label"));
+    events.failed(&step("no label"), &error);
+    assert_eq!(published().await, 3, "the action has succeeded since");
 }
 
 #[tokio::test]
