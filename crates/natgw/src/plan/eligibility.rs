@@ -9,7 +9,6 @@ use super::reason::Reason;
 use super::{Output, health, regarding, rollout, verification};
 use crate::config::{Config, Mode};
 use crate::observe::snapshot::{Node, Ready, Server, Snapshot};
-use crate::task::Role;
 
 /// The state of a Node in the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +130,7 @@ fn report_label(snapshot: &Snapshot, node: &Node, out: &mut Output) {
         out.problem(regarding(node), Reason::FloatingIPNotAssigned { ip, assignment });
     }
     match node.server {
-        Server::Robot => out.problem(regarding(node), Reason::UnsupportedServer(Role::Gateway)),
+        Server::Robot => out.problem(regarding(node), Reason::UnsupportedServer),
         Server::Unknown => out.problem(regarding(node), Reason::ServerNotFound),
         Server::Cloud { private_ip: None, .. } => {
             out.problem(regarding(node), Reason::ServerNotInNetwork(snapshot.network.name.clone()));

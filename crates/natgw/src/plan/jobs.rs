@@ -286,7 +286,7 @@ impl Run<'_> {
                 out.step(self.mark(), self.because.clone());
             }
             for job in others.into_iter().filter(|job| !job.terminating) {
-                out.step(delete(self.node, job), Reason::JobSuperseded(Some(self.task)));
+                out.step(delete(self.node, job), Reason::JobSuperseded(self.task));
             }
             return;
         }

@@ -8,7 +8,7 @@ use common::plan;
 use serde::{Serialize, Serializer};
 
 use super::floating_ip::Assignment;
-use crate::task::{Role, Task};
+use crate::task::Task;
 
 /// The reason of a step, or a problem that is reported to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub enum Reason {
     /// The Node is no gateway's client any more.
     ClientDisabled,
     /// A Job of the Node is not the one that is desired now.
-    JobSuperseded(Option<Task>),
+    JobSuperseded(Task),
     /// The Job succeeded.
     JobSucceeded,
     /// The Job failed.
@@ -135,7 +135,7 @@ pub enum Reason {
     /// Several floating IPs are assigned to the Node's server.
     MultipleFloatingIPs(Vec<Ipv4Addr>),
     /// A dedicated server cannot be a gateway.
-    UnsupportedServer(Role),
+    UnsupportedServer,
     /// The Node's server is not known to the cloud.
     ServerNotFound,
     /// The Node's server is not attached to the network.
@@ -226,7 +226,7 @@ impl plan::Reason for Reason {
             Reason::FloatingIPNotAssigned { .. } => "FloatingIPNotAssigned",
             Reason::LabelRemovalHeld { .. } => "LabelRemovalHeld",
             Reason::MultipleFloatingIPs(_) => "MultipleFloatingIPs",
-            Reason::UnsupportedServer(_) => "UnsupportedServer",
+            Reason::UnsupportedServer => "UnsupportedServer",
             Reason::ServerNotFound => "ServerNotFound",
             Reason::ServerNotInNetwork(_) => "ServerNotInNetwork",
             Reason::ForeignRouteKept { .. } => "ForeignRouteKept",

@@ -91,10 +91,9 @@ impl fmt::Display for Reason {
             Reason::LabelRestored => write!(f, "the IP was added again during its teardown"),
             Reason::ClientSetupMissing => write!(f, "the Node is not a gateway and has no route to one"),
             Reason::ClientDisabled => write!(f, "the Node no longer uses the network's gateway"),
-            Reason::JobSuperseded(Some(task)) => {
+            Reason::JobSuperseded(task) => {
                 write!(f, "{task} is desired now, and a Node runs one Job at a time")
             }
-            Reason::JobSuperseded(None) => write!(f, "no Job is desired now"),
             Reason::JobSucceeded => write!(f, "its Job succeeded"),
             Reason::JobFailed { attempt, message } => {
                 write!(f, "attempt {attempt} failed: {message}; see the log of the Job's pod")
@@ -151,7 +150,7 @@ impl fmt::Display for Reason {
                 }
                 f.write_str("); one of them is used")
             }
-            Reason::UnsupportedServer(_) => {
+            Reason::UnsupportedServer => {
                 write!(
                     f,
                     "a dedicated server cannot be a gateway: a route cannot point behind a vSwitch; remove the floating-IP label"
