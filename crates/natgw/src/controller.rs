@@ -396,10 +396,10 @@ fn left(snapshot: &Snapshot) -> String {
 pub async fn observe_once(client: &kube::Client, config: &Config, hcloud: Hcloud) -> Result<Snapshot, Error> {
     let list = kube::api::ListParams::default();
     let nodes = Api::<common::k8s::Node>::all(client.clone()).list(&list).await;
-    let nodes = nodes.map_err(|cause| Error::List { what: "Nodes", cause })?.items;
+    let nodes = nodes.map_err(|cause| Error::Kubernetes { what: "list Nodes".to_owned(), cause })?.items;
     let ours = list.labels(&crate::apply::job::managed_by());
     let jobs = Api::<common::k8s::Job>::namespaced(client.clone(), &config.namespace).list(&ours).await;
-    let jobs = jobs.map_err(|cause| Error::List { what: "Jobs", cause })?.items;
+    let jobs = jobs.map_err(|cause| Error::Kubernetes { what: "list Jobs".to_owned(), cause })?.items;
     observe(config, &nodes, &jobs, &mut Cloud::new(config, Arc::new(hcloud)), Health::default()).await
 }
 

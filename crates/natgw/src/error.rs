@@ -23,11 +23,11 @@ pub enum Error {
     /// The floating IPs could not be listed.
     #[error("cannot list the floating IPs of the project: {0}")]
     ListFloatingIPs(hcloud::Error),
-    /// An object of the cluster could not be listed.
-    #[error("cannot list {what}: {}", error_chain(cause))]
-    List {
-        /// Nodes or Jobs.
-        what: &'static str,
+    /// A request to the API server has failed.
+    #[error("cannot {what}: {}", error_chain(cause))]
+    Kubernetes {
+        /// `list Jobs`, `patch Node node-1`
+        what: String,
         /// The API server's response.
         cause: kube::Error,
     },
@@ -48,30 +48,6 @@ pub enum Error {
         gateway: std::net::Ipv4Addr,
         /// The rule of the cloud that the next hop violates.
         why: &'static str,
-    },
-    /// A Node could not be patched.
-    #[error("cannot patch Node {node}: {}", error_chain(cause))]
-    PatchNode {
-        /// Its name.
-        node: String,
-        /// The API server's response.
-        cause: kube::Error,
-    },
-    /// A Job could not be created.
-    #[error("cannot create Job {job}: {}", error_chain(cause))]
-    CreateJob {
-        /// Its name.
-        job: String,
-        /// The API server's response.
-        cause: kube::Error,
-    },
-    /// A Job could not be deleted.
-    #[error("cannot delete Job {job}: {}", error_chain(cause))]
-    DeleteJob {
-        /// Its name.
-        job: String,
-        /// The API server's response.
-        cause: kube::Error,
     },
     /// The state is not as in the Snapshot. Nothing was done; the next reconciliation observes again.
     #[error("the decision was made on outdated facts: {0}")]
@@ -105,6 +81,17 @@ impl ActionError for Error {
 }
 
 impl Error {
+    /// The cloud's error, if it is one.
+    fn of_cloud(&self) -> Option<&hcloud::Error> {
+        match self {
+            Error::ReadNetwork { cause, .. }
+            | Error::ListServers(cause)
+            | Error::ListFloatingIPs(cause)
+            | Error::ChangeRoute { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+
     /// Whether it is just the caches that lag behind: no news for a person.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
@@ -120,39 +107,23 @@ impl Error {
     /// The delay that the cloud requests, if it does.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Error::ReadNetwork { cause, .. }
-            | Error::ListServers(cause)
-            | Error::ListFloatingIPs(cause)
-            | Error::ChangeRoute { cause, .. } => match cause.retry() {
-                hcloud::Retry::After(wait) => Some(wait),
-                hcloud::Retry::Soon | hcloud::Retry::Never => None,
-            },
-            _ => None,
+        match self.of_cloud()?.retry() {
+            hcloud::Retry::After(wait) => Some(wait),
+            hcloud::Retry::Soon | hcloud::Retry::Never => None,
         }
     }
 
-    /// Whether the cloud sent no response at all. Another replica may get one.
+    /// Whether the cloud sent no response at all to an observation. Another replica may get one.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
-        match self {
-            Error::ReadNetwork { cause, .. } | Error::ListServers(cause) | Error::ListFloatingIPs(cause) => {
-                matches!(cause, hcloud::Error::Transport { .. })
-            }
-            _ => false,
-        }
+        let is_write = matches!(self, Error::ChangeRoute { .. });
+        !is_write && matches!(self.of_cloud(), Some(hcloud::Error::Transport { .. }))
     }
 
     /// Whether trying again at once is pointless: a person has to change something first.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
-        match self {
-            Error::ReadNetwork { cause, .. }
-            | Error::ListServers(cause)
-            | Error::ListFloatingIPs(cause)
-            | Error::ChangeRoute { cause, .. } => matches!(cause.retry(), hcloud::Retry::Never),
-            Error::UnusableGateway { .. } => true,
-            _ => false,
-        }
+        let is_refused = |error: &hcloud::Error| matches!(error.retry(), hcloud::Retry::Never);
+        matches!(self, Error::UnusableGateway { .. }) || self.of_cloud().is_some_and(is_refused)
     }
 }

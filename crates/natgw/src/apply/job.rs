@@ -34,7 +34,7 @@ const DIFFERS: i32 = 5;
 ///
 /// # Errors
 /// [`Error::Outdated`] if the API server has a Job of this Node that the plan did not have, also this one: the cache is behind.
-/// [`Error::CreateJob`] otherwise.
+/// [`Error::Kubernetes`] otherwise.
 pub async fn create(
     client: &kube::Client,
     config: &Config,
@@ -47,7 +47,7 @@ pub async fn create(
     let others = api
         .list_metadata(&ListParams::default().labels(&of_node))
         .await
-        .map_err(|cause| Error::List { what: "Jobs", cause })?;
+        .map_err(|cause| Error::Kubernetes { what: "list Jobs".to_owned(), cause })?;
     if let Some(other) = others.items.iter().find_map(|job| job.metadata.name.as_ref()) {
         return Err(Error::Outdated(format!("Node {} has the Job {other} already", node.name)));
     }
@@ -57,14 +57,14 @@ pub async fn create(
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             Err(Error::Outdated(format!("the Job {} exists already", spec.name)))
         }
-        Err(cause) => Err(Error::CreateJob { job: spec.name.clone(), cause }),
+        Err(cause) => Err(Error::Kubernetes { what: format!("create Job {}", spec.name), cause }),
     }
 }
 
 /// Deletes the Job and, first, its pods: it is gone only when they are.
 ///
 /// # Errors
-/// [`Error::DeleteJob`]; a Job that is gone, or another of its name, is no error.
+/// [`Error::Kubernetes`]; a Job that is gone, or another of its name, is no error.
 pub async fn delete(client: &kube::Client, config: &Config, name: &str, uid: &str) -> Result<(), Error> {
     let params = DeleteParams {
         // The default for Jobs of batch/v1 leaves the pods behind.
@@ -74,7 +74,7 @@ pub async fn delete(client: &kube::Client, config: &Config, name: &str, uid: &st
     match Api::<Job>::namespaced(client.clone(), &config.namespace).delete(name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-        Err(cause) => Err(Error::DeleteJob { job: name.into(), cause }),
+        Err(cause) => Err(Error::Kubernetes { what: format!("delete Job {name}"), cause }),
     }
 }
 

@@ -92,7 +92,7 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
 /// Patches the Node of an act. Returns its new resourceVersion, for a later step of the same plan.
 ///
 /// # Errors
-/// [`Error::Outdated`] if the Node has changed or is another of the same name, [`Error::PatchNode`] otherwise.
+/// [`Error::Outdated`] if the Node has changed or is another of the same name, [`Error::Kubernetes`] otherwise.
 pub async fn patch(
     client: &kube::Client,
     config: &Config,
@@ -114,7 +114,7 @@ pub async fn patch(
         Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {
             Err(Error::Outdated(format!("Node {} has changed", node.name)))
         }
-        Err(cause) => Err(Error::PatchNode { node: node.name.clone(), cause }),
+        Err(cause) => Err(Error::Kubernetes { what: format!("patch Node {}", node.name), cause }),
     }
 }
 
@@ -125,7 +125,7 @@ pub async fn patch(
 /// program that changed nothing that decisions depend on, as the kubelet's every few minutes, is ignored.
 ///
 /// # Errors
-/// [`Error::Outdated`] if the Node has changed, is gone or is another of the same name, [`Error::List`] otherwise.
+/// [`Error::Outdated`] if the Node has changed, is gone or is another of the same name, [`Error::Kubernetes`] otherwise.
 pub async fn check(
     client: &kube::Client,
     config: &Config,
@@ -136,7 +136,7 @@ pub async fn check(
     // A list of one: the right to list Nodes is there for the cache.
     let by_name = ListParams::default().fields(&format!("metadata.name={}", node.name));
     let found = Api::<common::k8s::Node>::all(client.clone()).list(&by_name).await;
-    let found = found.map_err(|cause| Error::List { what: "Nodes", cause })?.items;
+    let found = found.map_err(|cause| Error::Kubernetes { what: "list Nodes".to_owned(), cause })?.items;
     let newest = found.iter().find_map(|found| {
         let now = nodes::read(config, found, |_, _| seen.map_or(Server::Unknown, |seen| seen.server))?;
         (now.uid == node.uid).then_some(now)
