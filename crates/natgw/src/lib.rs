@@ -9,7 +9,7 @@
 //! Data flows in one direction, and the process keeps no state: it is recorded on the Nodes.
 //!
 //! * [`observe`]: caches and cloud lists become a [`observe::snapshot::Snapshot`].
-//! * [`mod@plan`]: `floating_ip` → `eligibility` → `primary` → `route` → `role` → `jobs`, one rule a file.
+//! * [`mod@plan`]: `floating_ip` → `eligibility` → `primary` → `route` → `jobs`, one rule a file.
 //! * [`apply`]: `route`, `node`, `job`: one file for each kind of object.
 //! * [`controller`]: when natgw reconciles. [`args`], [`command`], [`config`]: the user's input. [`status`]: the output.
 //! * [`names`]: natgw's names. [`task`]: what a Job does to a Node.

@@ -10,7 +10,6 @@ pub mod jobs;
 pub mod primary;
 pub mod reason;
 pub mod records;
-mod role;
 mod rollout;
 mod route;
 mod verification;
@@ -50,7 +49,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
     } else {
         // The route first: a gateway that is to be torn down loses its traffic before it loses its rules.
         let primary = route::towards(config, snapshot, &assessed, elected, &mut out);
-        role::labels(snapshot, primary, &mut out);
+        primary::label(snapshot, primary, &mut out);
         primary
     };
     let traffic = [route::current(snapshot, &assessed), primary.map(|primary| primary.private_ip)];

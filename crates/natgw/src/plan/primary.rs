@@ -1,10 +1,13 @@
-//! The election of the primary among the candidates.
+//! The election of the primary among the candidates, and its role label.
 
 use std::cmp::Reverse;
 use std::net::Ipv4Addr;
 
+use super::Output;
+use super::action::{Action, NodeRef};
 use super::eligibility::{Assessed, Standing};
-use crate::observe::snapshot::Node;
+use super::reason::Reason;
+use crate::observe::snapshot::{Node, Snapshot};
 
 /// The Node that the route should point to.
 #[derive(Clone, Copy, Debug)]
@@ -40,4 +43,18 @@ pub fn elect<'a>(assessed: &[Assessed<'a>], current: Option<Ipv4Addr>) -> Option
             )
         })
         .map(|(elected, _)| elected)
+}
+
+/// Plans the role label: on the primary, and on no other Node. The new primary gets it before the others lose it, so that at least one
+/// Node has it at any time.
+pub(super) fn label(snapshot: &Snapshot, primary: Option<Primary<'_>>, out: &mut Output) {
+    if let Some(primary) = primary
+        && !primary.node.role
+    {
+        out.step(Action::SetRole { node: NodeRef::from(primary.node) }, Reason::BecamePrimary);
+    }
+    let is_primary = |name: &str| primary.is_some_and(|primary| primary.node.name == name);
+    for node in snapshot.nodes.iter().filter(|node| node.role && !is_primary(&node.name)) {
+        out.step(Action::ClearRole { node: NodeRef::from(node) }, Reason::NoLongerPrimary);
+    }
 }
