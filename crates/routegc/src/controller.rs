@@ -26,11 +26,10 @@ use crate::config::Config;
 use crate::conflict::{conflicts, router};
 use crate::error::Error;
 use crate::metrics::{Metrics, Series};
-use crate::names::CONTROLLER;
 use crate::nodes;
 use crate::plan::Reason;
 use crate::reconcile::Reconciler;
-use crate::source::PolicySource;
+use crate::source::{CONTROLLER, PolicySource};
 
 /// Policies at a time. A few clouds that do not respond must leave workers for the others; the memory for a thousand ports each is
 /// small.

@@ -9,7 +9,7 @@
 //!
 //! observe, plan and apply of routes are in [`common::routes`], because deorbiter removes routes too. This crate has:
 //!
-//! * [`args`], [`command`], [`config`]: the command line. [`names`]: constant names.
+//! * [`args`], [`command`], [`config`]: the command line.
 //! * [`source`]: where a policy comes from and where its status is stored: a RouteGC, or flags and a ConfigMap.
 //! * [`router`]: the router of a policy. [`conflict`]: policies that cover the same routes.
 //! * [`login`]: credentials from a Secret. [`nodes`]: the cluster's Nodes as one more source of live addresses.
@@ -24,7 +24,6 @@ pub mod controller;
 pub mod error;
 pub mod login;
 pub mod metrics;
-pub mod names;
 pub mod nodes;
 pub mod plan;
 pub mod reconcile;

@@ -17,7 +17,15 @@ use kube::{Api, Client, ResourceExt as _};
 use crate::conflict::conflicts;
 use crate::error::Error;
 use crate::metrics::Series;
-use crate::names::{CONTROLLER, STATE_KEY, STATE_PREFIX};
+
+/// The name of the controller and of its field manager.
+pub const CONTROLLER: &str = "routegc";
+
+/// Prefix of the ConfigMap with the status of a policy of flags; the router's ID follows.
+const STATE_PREFIX: &str = "routegc-";
+
+/// Its key.
+const STATE_KEY: &str = "status.json";
 
 /// Timeout of the last read before a write to OpenStack: slightly longer than one request may take. With all retries of the client, the
 /// list of routes that was read before it would be a minute old.
