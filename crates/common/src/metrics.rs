@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    core::Collector,
 };
 
 use crate::args::{REVISION, RUSTC};
@@ -57,6 +58,19 @@ pub enum ActionResult {
     Failed,
 }
 
+/// Registers a metric, and returns it.
+///
+/// # Errors
+/// Its name is registered already, or it could not be made.
+pub fn registered<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: Result<C, prometheus::Error>,
+) -> Result<C, prometheus::Error> {
+    let metric = metric?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
 impl Metrics {
     /// Registers everything below, the build information and, on Linux, the process itself.
     ///
@@ -64,21 +78,15 @@ impl Metrics {
     /// When a name is no Prometheus name: `controller` must be letters, digits, `-` and `_`.
     pub fn new(controller: &'static str) -> Result<Metrics, prometheus::Error> {
         let registry = Registry::new();
-        let counter = |name: &str, help: &str, labels: &[&str]| -> Result<IntCounterVec, prometheus::Error> {
-            let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            registered(&registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
         let histogram = |name: &str, help: &str, labels: &[&str], buckets: &[f64]| {
-            let histogram =
-                HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?;
-            registry.register(Box::new(histogram.clone()))?;
-            Ok::<_, prometheus::Error>(histogram)
+            let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            registered(&registry, HistogramVec::new(options, labels))
         };
-        let gauge = |name: &str, help: &str, labels: &[&str]| -> Result<IntGaugeVec, prometheus::Error> {
-            let gauge = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok(gauge)
+        let gauge = |name: &str, help: &str, labels: &[&str]| {
+            registered(&registry, IntGaugeVec::new(Opts::new(name, help), labels))
         };
         let metrics = Metrics {
             controller,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use common::metrics::Metrics as Common;
+use common::metrics::{Metrics as Common, registered};
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use crate::apply::Applied;
@@ -38,68 +38,51 @@ impl Metrics {
     /// A name that is registered already.
     pub fn new(common: Common) -> Result<Self, prometheus::Error> {
         let registry = common.registry();
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok::<_, prometheus::Error>(gauge)
+        let gauge = |name: &str, help: &str| registered(registry, IntGauge::new(name, help));
+        let gauges = |name: &str, help: &str, label: &str| {
+            registered(registry, IntGaugeVec::new(Opts::new(name, help), &[label]))
         };
-        let nodes = IntGaugeVec::new(
-            Opts::new(
-                "natgw_nodes",
-                "Nodes by state: selected by the node selector; eligible: set up as gateways; candidate: eligible and able to \
-                 be the primary now; unreachable: eligible, without responses to health checks; differs: eligible, with a \
-                 difference from its setup that a verification has found; failing: the last Job failed and is retried.",
-            ),
-            &["state"],
+        let counters = |name: &str, help: &str, labels: &[&str]| {
+            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let nodes = gauges(
+            "natgw_nodes",
+            "Nodes by state: selected by the node selector; eligible: set up as gateways; candidate: eligible and able to \
+             be the primary now; unreachable: eligible, without responses to health checks; differs: eligible, with a \
+             difference from its setup that a verification has found; failing: the last Job failed and is retried.",
+            "state",
         )?;
-        registry.register(Box::new(nodes.clone()))?;
         for state in NODE_STATES {
             nodes.with_label_values(&[state]);
         }
-        let switches = IntCounter::new(
-            "natgw_route_switches_total",
-            "Times that the default route was added or moved.",
-        )?;
-        registry.register(Box::new(switches.clone()))?;
-        let switch_seconds = Histogram::with_opts(
-            HistogramOpts::new(
-                "natgw_route_switch_duration_seconds",
-                "From the decision to move the default route until the cloud's last action was done.",
-            )
-            // An action takes about a second, a move two of them; 60 s is where waiting for an action ends.
-            .buckets(vec![0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 60.0, 120.0]),
-        )?;
-        registry.register(Box::new(switch_seconds.clone()))?;
-        let job_failures = IntCounterVec::new(
-            Opts::new("natgw_job_failures_total", "Jobs that failed, by type."),
-            &["type"],
-        )?;
-        registry.register(Box::new(job_failures.clone()))?;
+        let switches =
+            IntCounter::new("natgw_route_switches_total", "Times that the default route was added or moved.");
+        let switch_seconds = HistogramOpts::new(
+            "natgw_route_switch_duration_seconds",
+            "From the decision to move the default route until the cloud's last action was done.",
+        )
+        // An action takes about a second, a move two of them; 60 s is where waiting for an action ends.
+        .buckets(vec![0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 60.0, 120.0]);
+        let job_failures = counters("natgw_job_failures_total", "Jobs that failed, by type.", &["type"])?;
         // A verification that fails is not retried before its time, and is a problem instead.
         for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Verify) {
             job_failures.with_label_values(&[kind.word()]);
         }
-        let probes = IntCounterVec::new(
-            Opts::new(
-                "natgw_health_checks_total",
-                "Rounds of health checks, by target (gateway, reference) and result (responded, silent).",
-            ),
+        let probes = counters(
+            "natgw_health_checks_total",
+            "Rounds of health checks, by target (gateway, reference) and result (responded, silent).",
             &["target", "result"],
         )?;
-        registry.register(Box::new(probes.clone()))?;
         for target in ["gateway", "reference"] {
             for result in ["responded", "silent"] {
                 probes.with_label_values(&[target, result]);
             }
         }
-        let write_failures = IntGaugeVec::new(
-            Opts::new(
-                "natgw_write_failures",
-                "Failures of the last reconciliation by scope: route (0 or 1), nodes (the number of Nodes with a failed write).",
-            ),
-            &["scope"],
+        let write_failures = gauges(
+            "natgw_write_failures",
+            "Failures of the last reconciliation by scope: route (0 or 1), nodes (the number of Nodes with a failed write).",
+            "scope",
         )?;
-        registry.register(Box::new(write_failures.clone()))?;
         for scope in ["route", "nodes"] {
             write_failures.with_label_values(&[scope]);
         }
@@ -116,8 +99,8 @@ impl Metrics {
                 "natgw_problems",
                 "Things that a person should look at; their text is in Events and /statusz.",
             )?,
-            switches,
-            switch_seconds,
+            switches: registered(registry, switches)?,
+            switch_seconds: registered(registry, Histogram::with_opts(switch_seconds))?,
             job_failures,
             common,
         })

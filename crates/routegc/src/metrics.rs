@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use common::api::routegc::{Counts, Quota};
-use common::metrics::Metrics as Common;
+use common::metrics::{Metrics as Common, registered};
 use jiff::Timestamp;
 use prometheus::core::Collector as _;
 use prometheus::{GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
@@ -49,25 +49,16 @@ impl Metrics {
     pub fn new(common: Common) -> Result<Self, prometheus::Error> {
         let registry = common.registry();
         let gauges = |name: &str, help: &str, labels: &[&str]| {
-            let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(gauges.clone()))?;
-            Ok::<_, prometheus::Error>(gauges)
+            registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
         };
         let counters = |name: &str, help: &str, labels: &[&str]| {
-            let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(counters.clone()))?;
-            Ok::<_, prometheus::Error>(counters)
+            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
-        let success = GaugeVec::new(
-            Opts::new(
-                "routegc_last_success_timestamp_seconds",
-                "When a reconciliation of the router last succeeded.",
-            ),
-            &["namespace", "name", "router"],
-        )?;
-        registry.register(Box::new(success.clone()))?;
-        let policies = IntGauge::new("routegc_policies", "Policies that are served.")?;
-        registry.register(Box::new(policies.clone()))?;
+        let success = Opts::new(
+            "routegc_last_success_timestamp_seconds",
+            "When a reconciliation of the router last succeeded.",
+        );
+        let policies = IntGauge::new("routegc_policies", "Policies that are served.");
         Ok(Metrics {
             routes: gauges(
                 "routegc_routes",
@@ -94,8 +85,8 @@ impl Metrics {
                 "Reconciliations in which a guard prevented removals: threshold, partial inventory, or a router that keeps changing.",
                 &["namespace", "name", "router", "reason"],
             )?,
-            success,
-            policies,
+            success: registered(registry, GaugeVec::new(success, &["namespace", "name", "router"]))?,
+            policies: registered(registry, policies)?,
             common,
         })
     }
