@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::names::{Flavor, Kind};
 use crate::origin::Keys;
-use crate::plan::steps::{InterfaceRef, MetadataPatch, VersionedName};
+use crate::plan::steps::{MetadataPatch, ObservedRef};
 use crate::plan::{Act, Desired, Status};
 
 /// Owns an address that was requested. The next apply, also one of the Go program, is that of the usual field manager without the address,
@@ -133,7 +133,7 @@ impl Apply {
     }
 
     /// `key`: that of the NetworkInterface.
-    async fn set_target(&self, key: &ObjectKey, one: &VersionedName, target: Value) -> Result<(), Error> {
+    async fn set_target(&self, key: &ObjectKey, one: &ObservedRef, target: Value) -> Result<(), Error> {
         let patch = of_version(json!({ "spec": { "targetRef": target } }), Some(&one.resource_version));
         let api = self.source.api(key.namespace());
         merge(api, &self.caches.virtual_ips, &one.name, None, &patch).await
@@ -141,7 +141,7 @@ impl Apply {
 
     async fn patch_interface(
         &self,
-        one: &InterfaceRef,
+        one: &ObservedRef,
         metadata: &MetadataPatch,
         spec: Value,
     ) -> Result<(), Error> {

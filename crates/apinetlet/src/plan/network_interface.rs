@@ -14,7 +14,7 @@ use crate::api::{IpFamily, apinet, source};
 use crate::config::Config;
 use crate::names::Kind;
 use crate::origin::{Keys, Origin, Written};
-use crate::plan::steps::{Act, Configuration, InterfaceRef, MetadataPatch, VersionedName};
+use crate::plan::steps::{Act, Configuration, MetadataPatch, ObservedRef};
 use crate::provider_id::InterfaceId;
 
 const KIND: Kind = Kind::NetworkInterface;
@@ -83,7 +83,7 @@ fn release_all(draft: &mut Draft<'_>, snapshot: &Snapshot, origin: &Origin) {
     }
     for virtual_ip in &snapshot.virtual_ips {
         if let Claim::Own = claim_of_virtual_ip(virtual_ip, origin) {
-            draft.step(Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata)), Reason::SourceDeleted);
+            draft.step(Act::ReleaseVirtualIp(reference(&virtual_ip.metadata)), Reason::SourceDeleted);
         }
     }
 }
@@ -114,7 +114,7 @@ fn claim_virtual_ip(draft: &mut Draft<'_>, snapshot: &Snapshot, origin: &Origin)
         Claim::Own | Claim::Free if virtual_ip.metadata.deletion_timestamp.is_some() => return Vec::new(),
         Claim::Own => {}
         Claim::Free => {
-            draft.step(Act::ClaimVirtualIp(versioned(&virtual_ip.metadata)), Reason::Referenced);
+            draft.step(Act::ClaimVirtualIp(reference(&virtual_ip.metadata)), Reason::Referenced);
         }
         Claim::Other(other) => {
             draft.problem(Reason::VirtualIpTaken(name.to_owned(), other));
@@ -150,7 +150,7 @@ fn release_virtual_ips(draft: &mut Draft<'_>, snapshot: &Snapshot, origin: &Orig
             continue;
         };
         if let Claim::Own = claim_of_virtual_ip(virtual_ip, origin) {
-            draft.step(Act::ReleaseVirtualIp(versioned(&virtual_ip.metadata)), because);
+            draft.step(Act::ReleaseVirtualIp(reference(&virtual_ip.metadata)), because);
         }
     }
 }
@@ -332,18 +332,13 @@ fn status(
     (!is_same).then_some(status)
 }
 
-fn reference(metadata: &ObjectMeta) -> InterfaceRef {
+fn reference(metadata: &ObjectMeta) -> ObservedRef {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    InterfaceRef {
+    ObservedRef {
         name: text(&metadata.name),
         uid: text(&metadata.uid),
         resource_version: text(&metadata.resource_version),
     }
-}
-
-fn versioned(metadata: &ObjectMeta) -> VersionedName {
-    let InterfaceRef { name, resource_version, .. } = reference(metadata);
-    VersionedName { name, resource_version }
 }
 
 #[cfg(test)]

@@ -57,21 +57,22 @@ pub enum Act {
     /// Writes the status of the source object.
     SetStatus(Status),
     /// Writes the metadata of an apinet NetworkInterface so that it names the source object, and its configuration.
-    Claim(InterfaceRef, MetadataPatch, Configuration),
+    Claim(ObservedRef, MetadataPatch, Configuration),
     /// Writes metadata and configuration of a claimed apinet NetworkInterface.
-    Configure(InterfaceRef, MetadataPatch, Configuration),
+    Configure(ObservedRef, MetadataPatch, Configuration),
     /// Removes that metadata, the public addresses and the prefixes of an apinet NetworkInterface.
-    Release(InterfaceRef, MetadataPatch),
+    Release(ObservedRef, MetadataPatch),
     /// Sets `spec.targetRef` of a VirtualIP to the source object.
-    ClaimVirtualIp(VersionedName),
+    ClaimVirtualIp(ObservedRef),
     /// Removes `spec.targetRef` of a VirtualIP.
-    ReleaseVirtualIp(VersionedName),
+    ReleaseVirtualIp(ObservedRef),
 }
 
-/// An apinet NetworkInterface, as it was observed. A write of a newer version is refused by the API server.
+/// An apinet NetworkInterface, or a VirtualIP in the namespace of the source object, as it was observed. A write of a newer version is
+/// refused by the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct InterfaceRef {
+pub struct ObservedRef {
     /// metadata.name
     pub name: String,
     /// metadata.uid
@@ -110,16 +111,6 @@ pub struct Configuration {
     pub prefixes: Vec<String>,
     /// All NAT gateways: those that it has, without those of families that have a public address.
     pub nat_gateways: Vec<apinet::ClaimingNatGateway>,
-}
-
-/// An object of the namespace of the source object, as it was observed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VersionedName {
-    /// metadata.name
-    pub name: String,
-    /// metadata.resourceVersion
-    pub resource_version: String,
 }
 
 /// An object of the apinet cluster with the fields that this program owns.

@@ -127,7 +127,7 @@ impl State {
         let config = Config { interface_status: false, ..config() };
         let plan = plan(&config, &self.snapshot(number), Timestamp::UNIX_EPOCH);
         let write = |act: &Act| {
-            let of = |reference: &InterfaceRef| Object::Interface(reference.uid.parse().unwrap());
+            let of = |reference: &ObservedRef| Object::Interface(reference.uid.parse().unwrap());
             let (object, holder, has_address) = match act {
                 Act::Claim(one, _, desired) | Act::Configure(one, _, desired) => {
                     (of(one), Some(number), !desired.public_ips.is_empty())
