@@ -2,7 +2,7 @@
 
 mod settings;
 
-use std::ops::RangeInclusive;
+use std::ops::{Deref, RangeInclusive};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub use self::settings::{
     Clients, FloatingIPs, HealthCheck, Hetzner, Jobs, NetworkName, OnNoCandidate, Settings, Verification,
 };
 use crate::names::{self, short_hash};
-use crate::selector::{self, Selector};
+use crate::selector;
 use crate::task::Role;
 
 /// The mode of a run: keep a gateway, or remove everything that natgw made.
@@ -23,43 +23,25 @@ pub enum Mode {
     Cleanup,
 }
 
-/// The settings in force: checked, with everything that a decision needs.
+/// The settings in force, checked, and what is not in the file. It dereferences to the settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Keep a gateway, or clean up.
     pub mode: Mode,
     /// Namespace of Jobs and of Events about no single Node; no setting, but where the process runs.
     pub namespace: String,
-    /// See [`Settings::network`].
-    pub network: NetworkName,
-    /// See [`Settings::node_selector`].
-    pub node_selector: Selector,
-    /// See [`Settings::floating_ip_label`].
-    pub floating_ip_label: String,
-    /// See [`Settings::setup_annotation`].
-    pub setup_annotation: String,
-    /// See [`Settings::role_label`].
-    pub role_label: String,
-    /// See [`Settings::adopt_foreign_route`].
-    pub adopt_foreign_route: bool,
-    /// See [`Settings::on_no_candidate`].
-    pub on_no_candidate: OnNoCandidate,
-    /// See [`FloatingIPs::label`].
-    pub label_floating_ips: bool,
-    /// See [`FloatingIPs::selector`]; None for all.
-    pub floating_ip_selector: Option<String>,
-    /// See [`Clients::enabled`].
-    pub clients: bool,
-    /// See [`Settings::health_check`].
-    pub health_check: HealthCheck,
-    /// See [`Settings::verification`].
-    pub verification: Verification,
-    /// See [`Settings::jobs`].
-    pub jobs: Jobs,
     /// Hashes of the setup script of a gateway and of a client, each with the environment.
     pub setup_hashes: [String; 2],
-    /// See [`Settings::hetzner`].
-    pub hetzner: Hetzner,
+    /// The settings, checked.
+    pub settings: Settings,
+}
+
+impl Deref for Config {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
 }
 
 /// A setting that cannot be meant, with its field and what is allowed.
@@ -95,7 +77,7 @@ impl Config {
     ///
     /// # Errors
     /// The first field that cannot be meant.
-    pub fn new(settings: Settings) -> Result<Config, Invalid> {
+    pub fn new(mut settings: Settings) -> Result<Config, Invalid> {
         label_key("floatingIPLabel", &settings.floating_ip_label)?;
         label_key("setupAnnotation", &settings.setup_annotation)?;
         label_key("roleLabel", &settings.role_label)?;
@@ -111,16 +93,12 @@ impl Config {
                 format!("{:?} has another meaning to natgw", settings.setup_annotation),
             );
         }
-        let network = match settings.network {
+        settings.network = match settings.network {
             NetworkName::Name(name) if name.is_empty() => {
                 return invalid("network", "a name or an ID is needed");
             }
             NetworkName::Name(name) => name.parse().map_or(NetworkName::Name(name), NetworkName::Id),
             id => id,
-        };
-        let node_selector = match settings.node_selector.check() {
-            Ok(selector) => selector,
-            Err(problem) => return invalid("nodeSelector", problem),
         };
         check_jobs(&settings.jobs)?;
         check_health(&settings.health_check)?;
@@ -139,26 +117,7 @@ impl Config {
         };
         let setup_hashes =
             [&settings.jobs.setup_script, &settings.jobs.client_setup_script].map(|it| hash(it));
-        Ok(Config {
-            setup_hashes,
-            mode: Mode::Run,
-            namespace: String::new(),
-            network,
-            node_selector,
-            floating_ip_label: settings.floating_ip_label,
-            setup_annotation: settings.setup_annotation,
-            role_label: settings.role_label,
-            adopt_foreign_route: settings.adopt_foreign_route,
-            on_no_candidate: settings.on_no_candidate,
-            label_floating_ips: settings.floating_ips.label,
-            floating_ip_selector: Some(settings.floating_ips.selector)
-                .filter(|selector| !selector.is_empty()),
-            clients: settings.clients.enabled,
-            health_check: settings.health_check,
-            verification: settings.verification,
-            jobs: settings.jobs,
-            hetzner: settings.hetzner,
-        })
+        Ok(Config { mode: Mode::Run, namespace: String::new(), setup_hashes, settings })
     }
 
     /// The hash of the setup script for this role, with its environment.
@@ -174,7 +133,7 @@ impl Config {
     /// Whether floating-IP labels are written: a cleanup leaves them as they are.
     #[must_use]
     pub fn keeps_labels(&self) -> bool {
-        self.label_floating_ips && self.mode == Mode::Run
+        self.floating_ips.label && self.mode == Mode::Run
     }
 
     /// Reads and checks a settings file.

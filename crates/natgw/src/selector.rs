@@ -8,12 +8,21 @@ use std::collections::BTreeMap;
 use common::validation::{is_dns_subdomain, is_label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 pub use kube::core::Selector;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
-/// Both parts must match; an empty selector matches every Node.
+/// Reads the selector of the settings. Both of its parts must match; an empty one matches every Node.
+///
+/// # Errors
+/// A field, key, value or operator that cannot be meant.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
+    let selector = NodeSelector::deserialize(deserializer)?;
+    selector.check().map_err(|problem| D::Error::custom(format!("nodeSelector: {problem}")))
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct NodeSelector {
+struct NodeSelector {
     match_labels: BTreeMap<String, String>,
     match_expressions: Vec<Requirement>,
 }
@@ -36,11 +45,8 @@ enum Operator {
 }
 
 impl NodeSelector {
-    /// Checks keys, values and operators.
-    ///
-    /// # Errors
-    /// A sentence with what was found and what is allowed.
-    pub fn check(self) -> Result<Selector, String> {
+    /// Checks keys, values and operators. The error says what was found and what is allowed.
+    fn check(self) -> Result<Selector, String> {
         for (key, value) in &self.match_labels {
             check_key(key)?;
             check_value(value)?;

@@ -8,7 +8,7 @@ use kube::core::Duration as GoDuration;
 use serde::Deserialize;
 
 use crate::names;
-use crate::selector::NodeSelector;
+use crate::selector::{self, Selector};
 
 /// The settings file as a user writes it. Unknown fields are refused.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,8 +17,8 @@ pub struct Settings {
     /// Name or numeric ID of the Hetzner Cloud network whose default route natgw owns.
     pub network: NetworkName,
     /// The Nodes that natgw manages; all if it is not set.
-    #[serde(default)]
-    pub node_selector: NodeSelector,
+    #[serde(default, deserialize_with = "selector::deserialize")]
+    pub node_selector: Selector,
     /// Node label that holds the floating IP assigned to the Node.
     #[serde(default = "default_floating_ip_label", rename = "floatingIPLabel")]
     pub floating_ip_label: String,

@@ -21,7 +21,7 @@ fn the_seeds_defaults() {
     assert_eq!(config.jobs.image, "busybox:stable");
     assert_eq!(config.jobs.ttl_after_finished, Duration::from_secs(3600));
     assert_eq!(config.role_label, "node-role.kubernetes.io/nat-gateway");
-    assert!(config.adopt_foreign_route && !config.clients && !config.label_floating_ips);
+    assert!(config.adopt_foreign_route && !config.clients.enabled && !config.floating_ips.label);
     assert!(!config.health_check.enabled && !config.verification.enabled);
     assert_eq!(config.on_no_candidate, OnNoCandidate::Keep);
     assert!(config.jobs.setup_script.starts_with("#!/bin/bash"));

@@ -59,7 +59,7 @@ impl Cloud {
         Cloud {
             hcloud,
             network: config.network.clone(),
-            floating_ip_selector: config.floating_ip_selector.clone(),
+            floating_ip_selector: Some(config.floating_ips.selector.clone()).filter(|text| !text.is_empty()),
             poll: config.hetzner.poll_interval.into(),
             last: None,
             floating_ips: None,

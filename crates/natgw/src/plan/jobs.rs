@@ -113,7 +113,7 @@ fn desired(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
     let Server::Cloud { .. } = node.server else { return None };
     match floating_ip::assigned(node) {
         Some(ip) => Some(Part { role: Role::Gateway, ip }),
-        None if config.clients => Some(Part { role: Role::Client, ip: snapshot.network.gateway() }),
+        None if config.clients.enabled => Some(Part { role: Role::Client, ip: snapshot.network.gateway() }),
         None => None,
     }
 }

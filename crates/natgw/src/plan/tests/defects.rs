@@ -225,7 +225,7 @@ fn defect_23_a_primary_whose_floating_ip_is_not_assigned_to_it_loses_the_route()
             settled.config = config_with(settings);
             if unrelated_duplicate {
                 settled = settled.node(3, Some(fip(3))).node(4, Some(fip(3)));
-                settled.config.label_floating_ips = false;
+                settled.config.settings.floating_ips.label = false;
             }
             for env in not_assigned(&mut settled, fip(1)) {
                 let steps = env.steps();

@@ -99,7 +99,7 @@ fn defect_30_an_alias_ip_of_a_node_is_not_foreign() {
     env.snapshot.network.servers.insert(private(50), Attached { id: 2, name: "gateway-2".into() });
     env.snapshot.network.default_route = Some(private(50));
     for adopt in [true, false] {
-        env.config.adopt_foreign_route = adopt;
+        env.config.settings.adopt_foreign_route = adopt;
         let plan = env.plan();
         assert_eq!(plan.steps[0].because.code(), "GatewayAtAliasIP", "{plan}");
         assert!(
@@ -187,7 +187,7 @@ fn defect_31_a_gateway_without_another_candidate_is_not_set_up_again_and_the_pro
 fn defect_31_a_gateway_that_gets_the_route_is_not_set_up_again_in_the_same_plan() {
     for route in [None, Some(private(2))] {
         let mut env = outdated(2);
-        env.config.on_no_candidate = OnNoCandidate::Remove;
+        env.config.settings.on_no_candidate = OnNoCandidate::Remove;
         env.edit("node-1", |node| node.ready = Ready::Unknown);
         env.snapshot.network.default_route = route;
         env.settle();

@@ -110,7 +110,7 @@ fn ruling_foreign_route_is_adopted_as_configured() {
     let plan = env.plan();
     assert_eq!(plan.steps[0].because.code(), "ForeignRoute");
     assert!(plan.steps[0].because.to_string().contains("old-gateway"));
-    env.config.adopt_foreign_route = false;
+    env.config.settings.adopt_foreign_route = false;
     assert_eq!(
         env.steps(),
         ["remove the role label from Node node-1"],
@@ -269,7 +269,7 @@ fn clients_are_set_up_if_enabled_and_torn_down_before_a_gateway_setup() {
     assert_eq!(order, [true, true]);
     env.edit("node-2", |node| node.label = None);
     env.settle();
-    env.config.clients = false;
+    env.config.settings.clients.enabled = false;
     env.settle();
     assert_eq!(env.get("node-2").client, None);
     assert!(env.kernel["node-2"].is_empty());

@@ -133,7 +133,7 @@ fn verify_until_differs(env: &mut TestEnv) {
 fn a_flushed_gateway_without_another_candidate_is_set_up_in_place() {
     for on_no_candidate in [OnNoCandidate::Keep, OnNoCandidate::Remove] {
         let mut env = verified(1);
-        env.config.on_no_candidate = on_no_candidate;
+        env.config.settings.on_no_candidate = on_no_candidate;
         flush(&mut env, "node-1");
         verify_until_differs(&mut env);
         assert_eq!(env.problems(), ["NoCandidate"]);

@@ -142,8 +142,8 @@ impl Flaw {
             snapshot.floating_ips = None;
         }
         match self {
-            Flaw::TakesAll => config.adopt_foreign_route = true,
-            Flaw::RemovesTheRoute => config.on_no_candidate = OnNoCandidate::Remove,
+            Flaw::TakesAll => config.settings.adopt_foreign_route = true,
+            Flaw::RemovesTheRoute => config.settings.on_no_candidate = OnNoCandidate::Remove,
             _ => {}
         }
         let mut seen = snapshot.clone();

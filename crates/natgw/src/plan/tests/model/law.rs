@@ -122,7 +122,7 @@ pub fn of_act(config: &Config, before: &Cluster, act: Act, touched: u8) -> Resul
             Err(format!("node-{i} is torn down under the route, though there is another candidate"))
         }
         Act::Uncalled(i) => Err(format!("node-{i}: annotations of a person were changed")),
-        Act::Label(i, _) if !config.label_floating_ips => Err(format!("the label of node-{i} was changed")),
+        Act::Label(i, _) if !config.floating_ips.label => Err(format!("the label of node-{i} was changed")),
         // The last gateway stays, whatever the list of floating IPs says, and however often.
         Act::Label(i, None) if is_set_up(&before.nodes[usize::from(i)]) => {
             let mut others = (0..before.len).filter(|other| *other != i);
