@@ -1,5 +1,6 @@
 //! Executes the command line.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use common::api::routegc::RouteGC;
@@ -13,6 +14,7 @@ use serde_json::json;
 
 use crate::args::Args;
 use crate::config::Config;
+use crate::conflict::conflicts;
 use crate::source::PolicySource;
 use crate::{controller, show};
 
@@ -34,8 +36,8 @@ pub fn run() -> ExitCode {
 
 /// Prints the plan of each policy. It reads with the code and permissions of a reconciliation, and writes nothing.
 async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::Result<()> {
-    let sources = match &config {
-        Config::Single(_) => vec![PolicySource::Flags],
+    let (sources, conflicts) = match &config {
+        Config::Single(_) => (vec![PolicySource::Flags], BTreeMap::new()),
         Config::Objects => {
             let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
             let list = api.list(&ListParams::default()).await;
@@ -43,12 +45,12 @@ async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::R
                 let namespace = &runtime.namespace;
                 anyhow::anyhow!("cannot list the RouteGCs of namespace {namespace}: {}", error_chain(&error))
             })?;
-            list.items.iter().map(|object| PolicySource::Object(object.name_any())).collect()
+            let name = |object: &RouteGC| PolicySource::Object(object.name_any());
+            (list.items.iter().map(name).collect(), conflicts(&list.items))
         }
     };
     let reconciler = controller::reconciler(runtime, config)?;
     let (mut text, mut all, mut failed) = (String::new(), Vec::new(), Vec::new());
-    let conflicts = controller::conflicts_of(runtime, &sources).await?;
     for source in &sources {
         let mut document = reconciler.load(source).await?;
         let (name, mode) = (document.regarding.to_string(), document.spec.mode);

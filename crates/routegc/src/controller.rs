@@ -3,7 +3,6 @@
 
 mod schedule;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use common::events::Events;
 use common::routes::Route;
 use common::runtime::Runtime;
 use common::secret::KubeconfigClient;
-use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
@@ -262,22 +260,6 @@ impl Reconciler {
             memo.nodes = Some((from.clone(), cache));
         }
     }
-}
-
-/// The conflicts of all policies, for a `--dry-run`, which has no cache.
-///
-/// # Errors
-/// The RouteGCs cannot be listed.
-pub async fn conflicts_of(
-    runtime: &Runtime,
-    sources: &[PolicySource],
-) -> anyhow::Result<BTreeMap<PolicySource, String>> {
-    if sources.iter().all(|source| *source == PolicySource::Flags) {
-        return Ok(BTreeMap::new());
-    }
-    let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
-    let list = api.list(&ListParams::default()).await?;
-    Ok(conflicts(&list.items))
 }
 
 #[cfg(test)]
