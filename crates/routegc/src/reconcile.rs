@@ -282,7 +282,7 @@ impl Reconciler {
     /// the next reconciliations cannot decide, then after a restart a route that another client removes would count as removed by routegc.
     async fn withdraw(&self, source: &PolicySource, removing: &[routes::Route]) -> Result<(), Error> {
         let mut document = self.load(source).await?;
-        if document.status.removing != status::texts(removing) {
+        if document.status.removing != removing {
             return Ok(());
         }
         let next = RouteGCStatus { removing: Vec::new(), ..document.status.clone() };

@@ -1,11 +1,11 @@
 //! The status of a policy: conditions for its user, and what the next reconciliation needs. Pure.
 
-use common::api::routegc::{Mode, RouteGCStatus, RouteText};
+use common::api::routegc::{Mode, RouteGCStatus};
 use common::conditions::{self, Seen, Status};
 use common::plan::Reason as _;
+use common::routes::Decision;
 use common::routes::plan::{History, RouteClass};
 use common::routes::route::{first_of, list, so_many};
-use common::routes::{Decision, Route};
 use jiff::Timestamp;
 
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::plan::Reason;
 pub fn history(status: &RouteGCStatus) -> History {
     History {
         candidates: status.candidates.clone(),
-        removing: status.removing.iter().map(|one| Route::new(&one.destination, &one.nexthop)).collect(),
+        removing: status.removing.clone(),
         removed: status.last_removed.clone(),
         recreated: status.recreated.clone(),
         limit: status.quota.as_ref().and_then(|quota| quota.limit),
@@ -29,7 +29,7 @@ pub fn history(status: &RouteGCStatus) -> History {
 pub fn intended(before: &RouteGCStatus, memory: &History) -> RouteGCStatus {
     RouteGCStatus {
         candidates: memory.candidates.clone(),
-        removing: texts(&memory.removing),
+        removing: memory.removing.clone(),
         recreated: memory.recreated.clone(),
         last_removed: memory.removed.clone(),
         ..before.clone()
@@ -54,7 +54,7 @@ pub fn decided(
         quota: Some(decision.quota.clone()),
         candidates: decision.history.candidates.clone(),
         removal_hash: decision.excess.as_ref().map(|excess| excess.hash.clone()),
-        removing: texts(&decision.history.removing),
+        removing: decision.history.removing.clone(),
         recreated: decision.history.recreated.clone(),
         last_removed: decision.history.removed.clone(),
         last_change: before.last_change,
@@ -194,14 +194,6 @@ fn dated(before: &RouteGCStatus, mut status: RouteGCStatus, now: Timestamp) -> R
         status.last_change = Some(now);
     }
     status
-}
-
-/// The routes that are about to be removed, in the form of the status.
-#[must_use]
-pub fn texts(routes: &[Route]) -> Vec<RouteText> {
-    let text =
-        |route: &Route| RouteText { destination: route.destination.clone(), nexthop: route.nexthop.clone() };
-    routes.iter().map(text).collect()
 }
 
 #[cfg(test)]

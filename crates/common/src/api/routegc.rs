@@ -9,7 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::status::{Candidate, Counts, Quota, Recreated, Removed, RouteGCStatus, RouteText};
+pub use self::status::{Candidate, Counts, Quota, Recreated, Removed, Route, RouteGCStatus};
 use super::{IdentityRef, Period, SecretKeyRef};
 
 /// The annotation that lets one exact list of routes through the safety threshold: its value is `status.removalHash`.

@@ -7,16 +7,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
-/// One route as text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Route {
-    /// `10.244.3.0/24`
-    pub destination: String,
-    /// `10.0.0.13`
-    pub nexthop: String,
-}
+pub use crate::api::routegc::Route;
 
 impl Route {
     /// From its two texts.

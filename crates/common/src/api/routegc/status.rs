@@ -36,7 +36,7 @@ pub struct RouteGCStatus {
     pub removal_hash: Option<String>,
     /// Routes that are about to be removed. They are recorded before the removal, so that an interrupted removal is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub removing: Vec<RouteText>,
+    pub removing: Vec<Route>,
     /// Routes that another client re-created after routegc removed them, although their next hop still does not exist. routegc
     /// does not remove them again for a day. Find the client that writes them.
     pub recreated: Vec<Recreated>,
@@ -101,8 +101,8 @@ pub struct Candidate {
 }
 
 /// A route, exactly as the router has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RouteText {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Route {
     /// Destination, exactly as the router has it.
     pub destination: String,
     /// Next hop, exactly as the router has it.
