@@ -128,7 +128,7 @@ impl<M: Mapping> Reconciler for OfKind<M> {
 
 fn controller<M: Mapping>(shared: &Arc<Shared>) -> Option<Controller<OfKind<M>>> {
     let Shared { runtime, apply, .. } = &**shared;
-    let (sources, counterparts) = (M::sources(&apply.caches)?, M::counterparts(&apply.caches)?);
+    let (sources, counterparts) = M::caches(&apply.caches)?;
     let reconciler = OfKind { shared: Arc::clone(shared), kind: PhantomData };
     let controller = Controller::new(runtime, M::KIND.lowercase(), reconciler)
         .max_concurrent_reconciles(MAX_CONCURRENT_RECONCILES)

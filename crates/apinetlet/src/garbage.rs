@@ -71,10 +71,7 @@ pub fn controller(runtime: &Runtime, apply: &Arc<Apply>) -> Controller<Garbage> 
 }
 
 fn watches<M: Mapping>(controller: Controller<Garbage>, apply: &Arc<Apply>) -> Controller<Garbage> {
-    let (Some(sources), Some(counterparts)) = (M::sources(&apply.caches), M::counterparts(&apply.caches))
-    else {
-        return controller;
-    };
+    let Some((sources, counterparts)) = M::caches(&apply.caches) else { return controller };
     let (of_counterpart, of_source) = (Arc::clone(apply), Arc::clone(apply));
     controller
         .watches(counterparts, move |change, queue| {

@@ -23,12 +23,19 @@ pub trait Mapping: SourceKind {
     /// The type of its counterpart.
     type Counterpart: ApiNetKind;
 
-    /// The cached source objects.
-    fn sources(caches: &Caches) -> Option<&Cache<Self>>;
-    /// The cached counterparts.
-    fn counterparts(caches: &Caches) -> Option<&Cache<Self::Counterpart>>;
+    /// The cached source objects and their counterparts; None if the flavor does not have the kind.
+    fn caches(caches: &Caches) -> Option<(&Cache<Self>, &Cache<Self::Counterpart>)>;
     /// Reads the neighbourhood of the object from the caches, and plans the next steps.
     fn plan(self, config: &Config, caches: &Caches) -> Plan;
+
+    /// The cached source objects.
+    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
+        Self::caches(caches).map(|(sources, _)| sources)
+    }
+    /// The cached counterparts.
+    fn counterparts(caches: &Caches) -> Option<&Cache<Self::Counterpart>> {
+        Self::caches(caches).map(|(_, counterparts)| counterparts)
+    }
 }
 
 /// The key of the counterpart, which has the UID of the source object as name.
@@ -54,12 +61,8 @@ impl Mapping for source::Network {
     const KIND: Kind = Kind::Network;
     type Counterpart = apinet::Network;
 
-    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
-        Some(&caches.networks)
-    }
-
-    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::Network>> {
-        Some(&caches.apinet.networks)
+    fn caches(caches: &Caches) -> Option<(&Cache<Self>, &Cache<apinet::Network>)> {
+        Some((&caches.networks, &caches.apinet.networks))
     }
 
     fn plan(self, config: &Config, caches: &Caches) -> Plan {
@@ -87,12 +90,8 @@ impl Mapping for source::NetworkInterface {
     const KIND: Kind = Kind::NetworkInterface;
     type Counterpart = apinet::NetworkInterface;
 
-    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
-        Some(&caches.network_interfaces)
-    }
-
-    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::NetworkInterface>> {
-        Some(&caches.apinet.network_interfaces)
+    fn caches(caches: &Caches) -> Option<(&Cache<Self>, &Cache<apinet::NetworkInterface>)> {
+        Some((&caches.network_interfaces, &caches.apinet.network_interfaces))
     }
 
     fn plan(self, config: &Config, caches: &Caches) -> Plan {
@@ -127,12 +126,8 @@ impl Mapping for source::VirtualIp {
     const KIND: Kind = Kind::VirtualIp;
     type Counterpart = apinet::Ip;
 
-    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
-        Some(&caches.virtual_ips)
-    }
-
-    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::Ip>> {
-        Some(&caches.apinet.ips)
+    fn caches(caches: &Caches) -> Option<(&Cache<Self>, &Cache<apinet::Ip>)> {
+        Some((&caches.virtual_ips, &caches.apinet.ips))
     }
 
     fn plan(self, config: &Config, caches: &Caches) -> Plan {
@@ -172,12 +167,8 @@ impl Mapping for source::LoadBalancer {
     const KIND: Kind = Kind::LoadBalancer;
     type Counterpart = apinet::LoadBalancer;
 
-    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
-        Some(&caches.load_balancers)
-    }
-
-    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::LoadBalancer>> {
-        Some(&caches.apinet.load_balancers)
+    fn caches(caches: &Caches) -> Option<(&Cache<Self>, &Cache<apinet::LoadBalancer>)> {
+        Some((&caches.load_balancers, &caches.apinet.load_balancers))
     }
 
     fn plan(self, config: &Config, caches: &Caches) -> Plan {
@@ -198,12 +189,8 @@ impl Mapping for source::NatGateway {
     const KIND: Kind = Kind::NatGateway;
     type Counterpart = apinet::NatGateway;
 
-    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
-        Some(&caches.nat_gateways)
-    }
-
-    fn counterparts(caches: &Caches) -> Option<&Cache<apinet::NatGateway>> {
-        Some(&caches.apinet.nat_gateways)
+    fn caches(caches: &Caches) -> Option<(&Cache<Self>, &Cache<apinet::NatGateway>)> {
+        Some((&caches.nat_gateways, &caches.apinet.nat_gateways))
     }
 
     fn plan(self, config: &Config, caches: &Caches) -> Plan {
@@ -222,12 +209,8 @@ impl Mapping for SourceNetworkPolicy {
     const KIND: Kind = Kind::NetworkPolicy;
     type Counterpart = NetworkPolicy;
 
-    fn sources(caches: &Caches) -> Option<&Cache<Self>> {
-        caches.policies.as_ref().map(|caches| &caches.policies)
-    }
-
-    fn counterparts(caches: &Caches) -> Option<&Cache<NetworkPolicy>> {
-        caches.policies.as_ref().map(|caches| &caches.counterparts)
+    fn caches(caches: &Caches) -> Option<(&Cache<Self>, &Cache<NetworkPolicy>)> {
+        caches.policies.as_ref().map(|caches| (&caches.policies, &caches.counterparts))
     }
 
     fn plan(self, config: &Config, caches: &Caches) -> Plan {
