@@ -1,5 +1,6 @@
 //! External errors, named by the intent that failed. Each message is complete.
 
+use std::fmt;
 use std::time::Duration;
 
 use common::cloud::openstack;
@@ -12,10 +13,10 @@ use crate::observe::snapshot::Unread;
 /// A step or a reconciliation that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something of the target could not be written.
+    /// An object of the target could not be written, or one of the cluster that deorbiter runs in could not be read or written.
     #[error("cannot {what}: {}", error_chain(cause))]
-    Write {
-        /// The intent.
+    Kubernetes {
+        /// The intent and the object: `add finalizer x to Kluster team/prod`.
         what: String,
         /// The API server's response.
         cause: kube::Error,
@@ -26,14 +27,9 @@ pub enum Error {
         /// The intent.
         what: String,
     },
-    /// Something of the cluster that the Deorbit is in could not be read or written.
-    #[error("cannot {what}: {}", error_chain(cause))]
-    Management {
-        /// The intent.
-        what: String,
-        /// The API server's response.
-        cause: kube::Error,
-    },
+    /// The state of the triggers has changed since it was observed. Nothing was done; the next reconciliation decides again.
+    #[error("the observed state is outdated: {0}")]
+    Outdated(String),
     /// A Secret, or something else of the cluster that the Deorbit is in, could not be read, without which neither the target nor
     /// OpenStack can be read.
     #[error("{0}")]
@@ -96,14 +92,43 @@ impl ActionError for Error {
     }
 
     fn is_outdated(&self) -> bool {
-        matches!(self, Error::Changed { .. })
+        matches!(self, Error::Changed { .. } | Error::Outdated(_))
     }
 }
 
 impl Error {
-    /// The error of a request to the cluster that the Deorbit is in, which was to do this.
-    pub fn management(what: String) -> impl Fn(kube::Error) -> Error {
-        move |cause| Error::Management { what: what.clone(), cause }
+    /// The error of a request that was to do this.
+    pub fn kubernetes(what: impl fmt::Display) -> impl Fn(kube::Error) -> Error {
+        let what = what.to_string();
+        move |cause| Error::Kubernetes { what: what.clone(), cause }
+    }
+
+    /// [`Error::Outdated`] for a response that means that the object has changed; anything else as it is. For a JSON patch whose test fails
+    /// the API server responds with 422 and this sentence; for an invalid object with 422 and the reason.
+    pub fn of_patch(what: impl fmt::Display, cause: kube::Error) -> Error {
+        match &cause {
+            kube::Error::Api(status)
+                if matches!(status.code, 404 | 409)
+                    || status.code == 422 && status.message.contains("rejected our request") =>
+            {
+                Error::Outdated(format!("{what}: {}", status.message))
+            }
+            _ => Error::kubernetes(what)(cause),
+        }
+    }
+
+    /// Why the API server refuses the object, if it does: the object is invalid, a policy or a quota forbids it, a right is missing, or its
+    /// namespace is being deleted or does not exist (404). It does so until you change something.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Error::Kubernetes { cause: kube::Error::Api(status), .. }
+                if matches!(status.code, 400 | 403 | 404 | 422) =>
+            {
+                Some(&status.message)
+            }
+            _ => None,
+        }
     }
 
     /// The Retry-After of OpenStack.
@@ -119,8 +144,7 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Error::Write { cause: kube::Error::Api(status), .. }
-            | Error::Management { cause: kube::Error::Api(status), .. } => match status.code {
+            Error::Kubernetes { cause: kube::Error::Api(status), .. } => match status.code {
                 401 => "Unauthorized",
                 403 => "Forbidden",
                 409 => "Conflict",
@@ -129,11 +153,11 @@ impl Error {
                 500..=599 => "ServerError",
                 _ => "Refused",
             },
-            Error::Write { .. } | Error::Management { .. } | Error::Unreadable(_) => "NoResponse",
+            Error::Kubernetes { .. } | Error::Unreadable(_) => "NoResponse",
             Error::Cloud { cause, .. } => cause.code(),
             Error::Routes { .. } => "Routes",
             Error::Records { .. } => "Records",
-            Error::Changed { .. } => "Conflict",
+            Error::Changed { .. } | Error::Outdated(_) => "Conflict",
             Error::NoTarget => "NoTarget",
             Error::NoCloud => "NoCloud",
             Error::NotLeading => "NotLeading",
@@ -144,9 +168,7 @@ impl Error {
     #[must_use]
     pub fn is_no_response(&self) -> bool {
         match self {
-            Error::Write { cause, .. } | Error::Management { cause, .. } => {
-                !matches!(cause, kube::Error::Api(_))
-            }
+            Error::Kubernetes { cause, .. } => !matches!(cause, kube::Error::Api(_)),
             Error::Cloud { cause, .. } => cause.code() == "no_response",
             _ => false,
         }
@@ -155,6 +177,6 @@ impl Error {
     /// Whether another client changed the Deorbit: the next reconciliation reads it again.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Error::Management { cause: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))
+        matches!(self, Error::Kubernetes { cause: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))
     }
 }

@@ -16,7 +16,6 @@
 pub mod action;
 pub mod apply;
 pub mod controller;
-pub mod error;
 pub mod hook;
 pub mod metrics;
 pub mod observe;

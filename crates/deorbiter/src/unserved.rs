@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
+use crate::error::Error;
 use crate::names;
 use crate::trigger::apply;
 use crate::trigger::controller::CONTROLLER;
-use crate::trigger::error::Error;
 
 /// The reason of the condition Ready.
 pub const REASON: &str = "NotWatched";

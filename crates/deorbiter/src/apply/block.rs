@@ -23,7 +23,7 @@ const EXPRESSION: &str = "request.resource.resource == 'services' && (!has(objec
 /// Creates it. One that exists is a success.
 ///
 /// # Errors
-/// [`Error::Write`] with the API server's response.
+/// [`Error::Kubernetes`] with the API server's response.
 pub async fn create(client: &Client, form: Form, uid: &str) -> Result<(), Error> {
     let objects: Vec<(&str, Value)> = match form {
         Form::Policy => vec![
@@ -50,11 +50,11 @@ async fn post(client: &Client, plural: &str, more: &str, object: &Value) -> Resu
     let request = http::Request::post(format!("{GROUP}/{plural}?fieldManager={}{more}", names::MANAGER))
         .header("content-type", "application/json")
         .body(object.to_string().into_bytes())
-        .map_err(|error| Error::Write { what: what(), cause: kube::Error::HttpError(error) })?;
+        .map_err(|error| Error::kubernetes(what())(kube::Error::HttpError(error)))?;
     match client.request(request).await {
         Ok(shown) => Ok(Some(shown)),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
-        Err(cause) => Err(Error::Write { what: what(), cause }),
+        Err(cause) => Err(Error::kubernetes(what())(cause)),
     }
 }
 

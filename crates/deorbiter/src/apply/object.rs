@@ -32,7 +32,7 @@ fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
 /// Deletes this version of it. An object that is gone counts as deleted.
 ///
 /// # Errors
-/// [`Error::Changed`] where the object has changed or is another one; [`Error::Write`] with the API server's response.
+/// [`Error::Changed`] where the object has changed or is another one; [`Error::Kubernetes`] with the API server's response.
 pub async fn delete(client: &Client, object: &Object) -> Result<(), Error> {
     let params = only_version(&object.uid, &object.version);
     let deleted = api(client, object).delete(&object.name, &params).await;
@@ -69,7 +69,7 @@ pub fn settled<T>(what: impl FnOnce() -> String, result: Result<T, kube::Error>)
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => Err(Error::Changed { what: what() }),
-        Err(cause) => Err(Error::Write { what: what(), cause }),
+        Err(cause) => Err(Error::kubernetes(what())(cause)),
     }
 }
 

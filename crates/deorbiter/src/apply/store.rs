@@ -37,7 +37,7 @@ pub struct Stored {
 /// Adds our finalizer to the Deorbit, or removes it.
 ///
 /// # Errors
-/// [`Error::Management`] with the API server's response.
+/// [`Error::Kubernetes`] with the API server's response.
 pub async fn set_finalizer(
     client: &Client,
     namespace: &str,
@@ -45,7 +45,7 @@ pub async fn set_finalizer(
     uid: &str,
     is_set: bool,
 ) -> Result<(), Error> {
-    let refused = Error::management(format!("change the finalizers of Deorbit {namespace}/{name}"));
+    let refused = Error::kubernetes(format!("change the finalizers of Deorbit {namespace}/{name}"));
     let api = Api::<Deorbit>::namespaced(client.clone(), namespace);
     let found = api.get_metadata_opt(name).await.map_err(&refused)?;
     let Some(found) = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)) else {
@@ -70,21 +70,21 @@ pub async fn set_finalizer(
 /// Deletes a Deorbit that has expired.
 ///
 /// # Errors
-/// [`Error::Management`] with the API server's response.
+/// [`Error::Kubernetes`] with the API server's response.
 pub async fn delete(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
     let only_this = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
     let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
     match Api::<Deorbit>::namespaced(client.clone(), namespace).delete(name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(cause) => Err(Error::management(format!("delete the expired Deorbit {namespace}/{name}"))(cause)),
+        Err(cause) => Err(Error::kubernetes(format!("delete the expired Deorbit {namespace}/{name}"))(cause)),
     }
 }
 
 /// The stored state of a Deorbit.
 ///
 /// # Errors
-/// [`Error::Management`]: the API server does not respond, or refuses.
+/// [`Error::Kubernetes`]: the API server does not respond, or refuses.
 pub async fn read(client: &Client, deorbit: &Deorbit) -> Result<Stored, Error> {
     let namespace = deorbit.metadata.namespace.clone().unwrap_or_default();
     let api = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
@@ -92,7 +92,7 @@ pub async fn read(client: &Client, deorbit: &Deorbit) -> Result<Stored, Error> {
     let mut stored = Stored::default();
     loop {
         let name = page(deorbit, stored.pages.len());
-        let refused = Error::management(format!("read ConfigMap {namespace}/{name}"));
+        let refused = Error::kubernetes(format!("read ConfigMap {namespace}/{name}"));
         let map = api.get_opt(&name).await.map_err(refused)?;
         let Some(map) = map else {
             // From Deleting on there are records, of which the first page has the number.
@@ -141,7 +141,7 @@ fn decode(map: &ConfigMap, is_first: bool) -> Option<(Option<Book>, Vec<Recorded
 /// Stores bookkeeping and records, then the status, each where it differs from the stored one. Returns whether anything was written.
 ///
 /// # Errors
-/// [`Error::Management`]: nothing that follows may be done. 409: another client changed the Deorbit.
+/// [`Error::Kubernetes`]: nothing that follows may be done. 409: another client changed the Deorbit.
 pub async fn store(
     client: &Client,
     deorbit: &Deorbit,
@@ -170,7 +170,7 @@ pub async fn store(
     let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
     let written =
         Api::<Deorbit>::namespaced(client.clone(), namespace).replace_status(name, &params, &changed).await;
-    written.map_err(Error::management(format!("write the status of Deorbit {namespace}/{name}")))?;
+    written.map_err(Error::kubernetes(format!("write the status of Deorbit {namespace}/{name}")))?;
     Ok(true)
 }
 
@@ -211,7 +211,7 @@ async fn store_pages(
         if old.as_ref().is_some_and(same) || (old.is_none() && deleting) {
             continue;
         }
-        let refused = Error::management(format!("write ConfigMap {namespace}/{name}"));
+        let refused = Error::kubernetes(format!("write ConfigMap {namespace}/{name}"));
         // One that was not read was left by a process that stopped before it wrote the first one.
         let version = match old {
             Some(old) => old.metadata.resource_version.clone(),

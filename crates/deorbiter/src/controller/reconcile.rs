@@ -31,7 +31,7 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
     let api = Api::<Deorbit>::namespaced(management.clone(), namespace);
     // Read from the API server, not from the cache: what is stored decides what may be deleted.
     let found = api.get_opt(name).await;
-    let found = found.map_err(Error::management(format!("read Deorbit {namespace}/{name}")))?;
+    let found = found.map_err(Error::kubernetes(format!("read Deorbit {namespace}/{name}")))?;
     let Some(deorbit) = found else {
         return Ok(context.gone(key));
     };

@@ -79,7 +79,7 @@ fn unreadable(what: &str, error: kube::Error) -> NoClient {
         kube::Error::Api(status) if status.code == 403 => refused(format!(
             "this program has no right to read {what}: apply cluster-identity-rights.yaml (docs/deorbiter.md)"
         )),
-        cause => NoClient::Management(Error::management(format!("read {what}"))(cause)),
+        cause => NoClient::Management(Error::kubernetes(format!("read {what}"))(cause)),
     }
 }
 

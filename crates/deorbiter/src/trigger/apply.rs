@@ -3,6 +3,8 @@
 //! Actions are idempotent: an existing finalizer is not added, a missing one is not removed, and the Deorbit of an object always has the
 //! same name. A step that was decided on another state of the object is [`Error::Outdated`] and changes nothing.
 
+use std::fmt;
+
 use common::api::deorbit::Deorbit;
 use common::api::deorbit_binding::DeorbitBinding;
 use common::plan::Action as _;
@@ -16,9 +18,9 @@ use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
 use super::action::Action;
-use super::error::Error;
 use super::patch;
 use super::plan::machines::needs_hook;
+use crate::error::Error;
 use crate::names;
 
 /// Responses without spec and status, which are not needed.
@@ -133,7 +135,7 @@ pub async fn write_status(client: &Client, name: &str, patch: Value) -> Result<(
     match api.patch_status(name, &params, &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(cause) => Err(Error::kubernetes(&format!("write the status of DeorbitBinding {name}"))(cause)),
+        Err(cause) => Err(Error::kubernetes(format!("write the status of DeorbitBinding {name}"))(cause)),
     }
 }
 
@@ -143,19 +145,19 @@ pub async fn write_status(client: &Client, name: &str, patch: Value) -> Result<(
 /// [`Error::Outdated`] where one exists, otherwise the API server's error.
 pub async fn create(
     client: &Client,
-    what: &impl ToString,
+    what: &impl fmt::Display,
     namespace: &str,
     manifest: &Value,
 ) -> Result<String, Error> {
     let resource = ApiResource::erase::<Deorbit>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let object: DynamicObject = serde_json::from_value(manifest.clone())
-        .map_err(|error| Error::Outdated(format!("{}: {error}", what.to_string())))?;
+        .map_err(|error| Error::Outdated(format!("{what}: {error}")))?;
     let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&params, &object).await {
         Ok(created) => Ok(created.metadata.uid.unwrap_or_default()),
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            Err(Error::Outdated(format!("{}: it exists already", what.to_string())))
+            Err(Error::Outdated(format!("{what}: it exists already")))
         }
         Err(cause) => Err(Error::kubernetes(what)(cause)),
     }
@@ -167,7 +169,7 @@ pub async fn create(
 /// [`Error::Outdated`] where it is gone, otherwise the API server's error.
 pub async fn abort(
     client: &Client,
-    what: &impl ToString,
+    what: &impl fmt::Display,
     namespace: &str,
     name: &str,
     uid: &str,

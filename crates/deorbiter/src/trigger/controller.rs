@@ -20,11 +20,11 @@ use serde_json::json;
 
 use super::action::Action;
 use super::apply;
-use super::error::Error;
 use super::metrics::Metrics;
 use super::observe::{Observer, kind_of};
 use super::plan::{self, Decision, Standing};
 use super::watches::Watches;
+use crate::error::Error;
 use crate::names;
 
 /// The controller's name in metrics and on `/livez`.

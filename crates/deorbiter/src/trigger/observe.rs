@@ -14,13 +14,13 @@ use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 
 use super::apply;
-use super::error::Error;
 use super::plan::needs_body;
 use super::rules::{self, Selection};
 use super::snapshot::{
     Binding, Deorbit, End, Machine, ObjectId, Refused, Snapshot, Target, Targets, lasting,
 };
 use super::watches::{GroupVersionKindKey, Known, Meta, Watches};
+use crate::error::Error;
 use crate::names;
 
 /// Observes for the plan.
@@ -197,7 +197,7 @@ impl Observer {
 
     async fn namespaces(&self, selector: &Selector) -> Result<BTreeSet<String>, Error> {
         let list = Api::<Namespace>::all(self.client.clone()).list_metadata(&ListParams::default()).await;
-        let list = list.map_err(Error::kubernetes(&"list Namespaces"))?;
+        let list = list.map_err(Error::kubernetes("list Namespaces"))?;
         Ok(list.items.iter().filter(|one| selector.matches(one.labels())).map(|one| one.name_any()).collect())
     }
 
@@ -226,7 +226,7 @@ impl Observer {
         let found: Option<DynamicObject> = api
             .get_opt(&target.object.name)
             .await
-            .map_err(Error::kubernetes(&format!("read {}", target.object)))?;
+            .map_err(Error::kubernetes(format!("read {}", target.object)))?;
         let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&uid));
         let Some((found, mut target)) = found.and_then(|found| {
             let target = seen.target(&found.metadata)?;

@@ -10,13 +10,13 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use serde_json::Value;
 
 use super::super::apply;
-use super::super::error::Error;
 use super::super::observe::read_deorbit;
 use super::super::snapshot::Deorbit;
 use super::super::template::{Template, manifest};
 use super::cluster::{self, Cluster, Infrastructure, OPENSTACK};
 use super::decision::{Decision, decide, waiting};
 use super::protocol::{API_VERSION, Named, Request, Response};
+use crate::error::Error;
 use crate::names;
 
 /// How often a request is tried while its Deorbit changes: one that runs writes its status every few seconds.
@@ -167,7 +167,7 @@ impl Handler {
             Ok(found) => found,
             // Any other 404 is about the path: a version that is not served any more, or a CustomResourceDefinition that is not served yet.
             Err(kube::Error::Api(status)) if names_object(&status, &named.metadata.name) => return Ok(None),
-            Err(cause) => return Err(Error::kubernetes(&what)(cause).into()),
+            Err(cause) => return Err(Error::kubernetes(what)(cause).into()),
         };
         if found.metadata.uid.as_deref() != Some(named.metadata.uid.as_str()) {
             return Err(Trouble::Refused("there is another Cluster of that name by now".to_owned()));
@@ -181,7 +181,7 @@ impl Handler {
     async fn deorbits(&self, namespace: &str) -> Result<Vec<Deorbit>, Trouble> {
         let api = Api::<deorbit::Deorbit>::namespaced(self.client.clone(), namespace);
         let what = format!("list Deorbits of namespace {namespace}");
-        let found = api.list(&ListParams::default()).await.map_err(Error::kubernetes(&what))?;
+        let found = api.list(&ListParams::default()).await.map_err(Error::kubernetes(what))?;
         Ok(found.items.iter().filter_map(read_deorbit).collect())
     }
 
@@ -208,7 +208,7 @@ impl Handler {
     /// A kind in the version that the API server recommends.
     async fn served(&self, group: &str, kind: &str) -> Result<ApiResource, Trouble> {
         let what = format!("look up {kind} of {group}");
-        let found = discovery::group(&self.client, group).await.map_err(Error::kubernetes(&what))?;
+        let found = discovery::group(&self.client, group).await.map_err(Error::kubernetes(what))?;
         let (resource, _) = found
             .recommended_kind(kind)
             .ok_or_else(|| Trouble::Refused(format!("the API server knows no {kind}")))?;
@@ -225,7 +225,7 @@ impl Handler {
         };
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
         let what = format!("read {OPENSTACK} {namespace}/{}", named.name);
-        match api.get_opt(&named.name).await.map_err(Error::kubernetes(&what))? {
+        match api.get_opt(&named.name).await.map_err(Error::kubernetes(what))? {
             Some(found) => Ok(serde_json::to_value(&found).unwrap_or_default()),
             None => Err(Trouble::Refused(format!(
                 "{OPENSTACK} {namespace}/{} is gone: its login is not known",
