@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use common::api::deorbit::{ApplicationCredential, DeorbitSpec, Provider};
+use common::api::deorbit::{ApplicationCredential, Deorbit, DeorbitSpec, Provider};
 use common::cloud::openstack::{self, Cloud, Credentials};
 use common::command::{self, Output, Work};
 use common::runtime::{ConfigError, Runtime};
@@ -103,21 +103,11 @@ async fn show(
 fn preview_of(namespace: String, spec: DeorbitSpec) -> Run {
     Run {
         namespace,
-        name: "dry-run".to_owned(),
         uid: "dry-run".to_owned(),
-        generation: None,
-        deleting: None,
         held: true,
-        protected: false,
-        trigger: Default::default(),
-        target: None,
-        same_login: None,
         // The whole project is listed, if the spec asks for that.
         book: Book { discovering: spec.discover_by_cluster_name, ..Book::default() },
-        spec,
-        status: Default::default(),
-        records: Vec::new(),
-        lost: None,
+        ..Run::new(&Deorbit::new("dry-run", spec))
     }
 }
 

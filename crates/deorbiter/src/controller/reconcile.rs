@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use common::api::deorbit::{Deorbit, Phase, Provider, Trigger};
+use common::api::deorbit::{Deorbit, Phase, Provider};
 use common::backoff::Backoff;
 use common::cache::ObjectKey;
 use common::cloud::openstack::Cloud;
@@ -12,11 +12,9 @@ use kube::{Api, Client};
 
 use super::memo::Memo;
 use super::{Context, page};
-use crate::apply::store::Stored;
 use crate::apply::{Apply, store};
 use crate::error::{Error, NoClient};
-use crate::names;
-use crate::observe::snapshot::{Cluster, Run, SameLogin, Snapshot};
+use crate::observe::snapshot::{Cluster, Run, Snapshot};
 use crate::observe::{cloud, target};
 use crate::plan::{self, Decision, LATER, block};
 use crate::{routes, status};
@@ -42,7 +40,13 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
         memo.uid = uid;
     }
     let stored = store::read(management, &deorbit).await?;
-    let run = run(&deorbit, &stored, context.same_login(&deorbit));
+    let run = Run {
+        same_login: context.same_login(&deorbit),
+        book: stored.book.clone(),
+        records: stored.records.clone(),
+        lost: stored.lost.clone(),
+        ..Run::new(&deorbit)
+    };
     if run.deleting.is_some() && !run.held {
         return Ok(Next::OnChange);
     }
@@ -107,33 +111,6 @@ fn pace(requeue_after: Duration, took: Duration, failures_in_a_row: u32, unchang
         false => requeue_after.max(took.max((unchanged / PART).min(LATER))),
     };
     waits.max(REFUSED.delay(failures_in_a_row))
-}
-
-fn run(deorbit: &Deorbit, stored: &Stored, same_login: Option<SameLogin>) -> Run {
-    let meta = &deorbit.metadata;
-    let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
-    let label = |key: &str| meta.labels.as_ref().and_then(|all| all.get(key)).map(String::as_str);
-    Run {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
-        generation: meta.generation,
-        deleting: meta.deletion_timestamp.as_ref().map(|time| time.0),
-        held: meta.finalizers.iter().flatten().any(|one| names::FINALIZERS.contains(&one.as_str())),
-        protected: annotation(names::PROTECT).is_some_and(names::protects),
-        trigger: match label(names::TRIGGER_LABEL) {
-            Some("binding") => Trigger::Binding,
-            Some("cluster-api") => Trigger::ClusterAPI,
-            _ => Trigger::Manual,
-        },
-        target: annotation(names::TARGET_ANNOTATION).map(str::to_owned),
-        same_login,
-        spec: deorbit.spec.clone(),
-        status: deorbit.status.clone().unwrap_or_default(),
-        book: stored.book.clone(),
-        records: stored.records.clone(),
-        lost: stored.lost.clone(),
-    }
 }
 
 async fn observe(

@@ -7,7 +7,9 @@ mod unread;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::deorbit::{ApplicationCredential, CreationBlock, DeorbitSpec, DeorbitStatus, Trigger};
+use common::api::deorbit::{
+    ApplicationCredential, CreationBlock, Deorbit, DeorbitSpec, DeorbitStatus, Trigger,
+};
 use jiff::Timestamp;
 
 pub use cloud::{BlockStorage, Cloud, DoubtfulRoute, FloatingIp, LoadBalancer, Routes, SecurityGroup};
@@ -95,6 +97,36 @@ pub struct SameLogin {
 }
 
 impl Run {
+    /// The run of a Deorbit, without records, and without another Deorbit that needs the login.
+    #[must_use]
+    pub fn new(deorbit: &Deorbit) -> Run {
+        let meta = &deorbit.metadata;
+        let annotation =
+            |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+        let label = |key: &str| meta.labels.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+        Run {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            generation: meta.generation,
+            deleting: meta.deletion_timestamp.as_ref().map(|time| time.0),
+            held: meta.finalizers.iter().flatten().any(|one| names::FINALIZERS.contains(&one.as_str())),
+            protected: annotation(names::PROTECT).is_some_and(names::protects),
+            trigger: match label(names::TRIGGER_LABEL) {
+                Some("binding") => Trigger::Binding,
+                Some("cluster-api") => Trigger::ClusterAPI,
+                _ => Trigger::Manual,
+            },
+            target: annotation(names::TARGET_ANNOTATION).map(str::to_owned),
+            same_login: None,
+            spec: deorbit.spec.clone(),
+            status: deorbit.status.clone().unwrap_or_default(),
+            book: Book::default(),
+            records: Vec::new(),
+            lost: None,
+        }
+    }
+
     /// Whether new objects are to be blocked in the target.
     #[must_use]
     pub fn desires_block(&self) -> bool {

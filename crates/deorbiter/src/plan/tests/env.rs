@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::deorbit::{self, DeorbitSpec, DeorbitStatus, Kind, OrphanPolicy, Phase};
+use common::api::deorbit::{self, Deorbit, DeorbitSpec, Kind, OrphanPolicy, Phase};
 use common::cloud::openstack::ApplicationCredential;
 use common::conditions::Status;
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use crate::names;
 use crate::observe::snapshot::*;
 use crate::plan::action::{Form, ObjectKind};
 use crate::plan::{self, Act, Decision};
-use crate::record::{Book, Recorded};
+use crate::record::Recorded;
 use crate::settings::Settings;
 
 mod environment;
@@ -152,20 +152,9 @@ impl TestEnv {
         TestEnv {
             run: Run {
                 namespace: "ns".into(),
-                name: "prod".into(),
                 uid: "run-uid".into(),
                 generation: Some(1),
-                deleting: None,
-                held: false,
-                protected: false,
-                trigger: Default::default(),
-                target: None,
-                same_login: None,
-                spec,
-                status: DeorbitStatus::default(),
-                book: Book::default(),
-                records: Vec::new(),
-                lost: None,
+                ..Run::new(&Deorbit::new("prod", spec))
             },
             cluster: Cluster {
                 uid: Some("target".into()),
