@@ -51,8 +51,10 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
         out.load_balancers = load_balancers(cloud, &project, &balancers, by_name).await?;
     }
     if along || whole {
-        out.floating_ips = cloud.floating_ips().await?.into_iter().map(floating_ip).collect();
-        out.security_groups = cloud.security_groups().await?.into_iter().map(security_group).collect();
+        let floating_ips = cloud.floating_ips().await?.into_iter();
+        out.floating_ips = floating_ips.map(|one| (one.id.clone(), one)).collect();
+        let security_groups = cloud.security_groups().await?.into_iter();
+        out.security_groups = security_groups.map(|one| (one.id.clone(), one)).collect();
     }
     Ok(out)
 }
@@ -170,7 +172,7 @@ async fn load_balancers(
     project: &str,
     ids: &BTreeSet<String>,
     all: bool,
-) -> Result<BTreeMap<String, seen::LoadBalancer>, Error> {
+) -> Result<BTreeMap<String, api::LoadBalancer>, Error> {
     let own = |one: api::LoadBalancer| load_balancer(one, project);
     if ids.len() > BY_ID || all {
         return Ok(cloud.load_balancers().await?.into_iter().filter_map(own).collect());
@@ -225,29 +227,8 @@ fn snapshot(one: api::Snapshot, project: &str) -> Option<(String, seen::BlockSto
     is_of(project, &one.project_id).then_some((one.id, snapshot))
 }
 
-fn load_balancer(one: api::LoadBalancer, project: &str) -> Option<(String, seen::LoadBalancer)> {
-    let balancer = seen::LoadBalancer {
-        name: one.name,
-        description: one.description,
-        status: one.provisioning_status,
-        tags: one.tags,
-        address: one.vip_address,
-        port: one.vip_port_id,
-    };
-    is_of(project, &one.project_id).then_some((one.id, balancer))
-}
-
-fn floating_ip(one: api::FloatingIp) -> (String, seen::FloatingIp) {
-    let ip = seen::FloatingIp {
-        address: one.floating_ip_address,
-        description: one.description,
-        port: one.port_id,
-    };
-    (one.id, ip)
-}
-
-fn security_group(one: api::SecurityGroup) -> (String, seen::SecurityGroup) {
-    (one.id, seen::SecurityGroup { name: one.name, description: one.description })
+fn load_balancer(one: api::LoadBalancer, project: &str) -> Option<(String, api::LoadBalancer)> {
+    is_of(project, &one.project_id).then(|| (one.id.clone(), one))
 }
 
 #[cfg(test)]

@@ -12,11 +12,12 @@ use common::api::deorbit::{
 };
 use jiff::Timestamp;
 
-pub use cloud::{BlockStorage, Cloud, DoubtfulRoute, FloatingIp, LoadBalancer, Routes, SecurityGroup};
+pub use cloud::{BlockStorage, Cloud, DoubtfulRoute, Routes};
 pub use cluster::{
     Block, Claim, Cluster, Content, Ingress, Meta, Node, Pod, Provider, Service, Version, Volume,
     VolumeSnapshot,
 };
+pub use common::cloud::openstack::{FloatingIp, LoadBalancer, SecurityGroup};
 pub use unread::Unread;
 
 use crate::names;

@@ -51,8 +51,8 @@ pub fn found(run: &Run, book: &Book, records: &[Arc<Recorded>], cloud: &Cloud) -
         add(Kind::LoadBalancer, id, &seen.name, None);
         // Without its load balancer it looks like one that was kept on purpose.
         for (id, ip) in &cloud.floating_ips {
-            if ip.port.is_some() && ip.port == seen.port && is_made_for(ip, seen) {
-                add(Kind::FloatingIP, id, &ip.address, None);
+            if ip.port_id.is_some() && ip.port_id == seen.vip_port_id && is_made_for(ip, seen) {
+                add(Kind::FloatingIP, id, &ip.floating_ip_address, None);
             }
         }
     }
@@ -61,10 +61,10 @@ pub fn found(run: &Run, book: &Book, records: &[Arc<Recorded>], cloud: &Cloud) -
         // One that is associated with a port is in use, also if the cluster created it.
         if seen.description.starts_with(names::FLOATING_IP_DESCRIPTION)
             && seen.description.ends_with(&from)
-            && seen.port.is_none()
+            && seen.port_id.is_none()
         {
             let kept = "a floating IP without a load balancer may have been kept on purpose".to_owned();
-            add(Kind::FloatingIP, id, &seen.address, Some(kept));
+            add(Kind::FloatingIP, id, &seen.floating_ip_address, Some(kept));
         }
     }
     let group = format!(" Service LoadBalancer in cluster {cluster}");

@@ -92,7 +92,7 @@ fn may_go(
         }
         Kind::LoadBalancer => {
             let seen = cloud.load_balancers.get(id)?;
-            let ready = matches!(seen.status.as_str(), "ACTIVE" | "ERROR");
+            let ready = matches!(seen.provisioning_status.as_str(), "ACTIVE" | "ERROR");
             if ObjectKind::Ingress.has(record) {
                 // Its Ingress had its address: that was checked when it was observed.
                 let name =
@@ -127,8 +127,8 @@ fn may_go(
                 .iter()
                 .any(|description| seen.description.starts_with(description));
             // A floating IP that is associated with another port now is in use.
-            let free = seen.port.is_none() && !serves(cloud, records, record);
-            (made && free && !by_another()).then(|| seen.address.clone())
+            let free = seen.port_id.is_none() && !serves(cloud, records, record);
+            (made && free && !by_another()).then(|| seen.floating_ip_address.clone())
         }
         Kind::SecurityGroup => {
             let seen = cloud.security_groups.get(id)?;

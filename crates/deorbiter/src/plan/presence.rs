@@ -103,18 +103,20 @@ fn state_of(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
             let tagged = record.tag.as_ref().is_some_and(|tag| seen.tags.contains(tag));
             // It has the name of one Ingress, and others have it only by accident: the run waits for it, also if it is shared.
             if !record.shared || ObjectKind::Ingress.has(record) {
-                Some(seen.status.clone())
+                Some(seen.provisioning_status.clone())
             } else if tagged {
                 Some("shared, and has our tag".to_owned())
             } else {
                 let other = sharing::other_cluster(cluster, record, seen)?;
                 Some(format!(
                     "{}, and of a Service of this name in a cluster {other}: is spec.clusterName what the cloud controller manager has as --cluster-name?",
-                    seen.status
+                    seen.provisioning_status
                 ))
             }
         }
-        Kind::FloatingIP => cloud.floating_ips.get(id).map(|seen| format!("allocated ({})", seen.address)),
+        Kind::FloatingIP => {
+            cloud.floating_ips.get(id).map(|seen| format!("allocated ({})", seen.floating_ip_address))
+        }
         Kind::SecurityGroup => cloud.security_groups.get(id).map(|_| "there".to_owned()),
     }
 }

@@ -37,9 +37,10 @@ fn ends_as(name: &str, service: &Meta) -> bool {
 /// this load balancer.
 #[must_use]
 pub fn is_attached(addresses: &[String], seen: &LoadBalancer, cloud: &Cloud) -> bool {
-    let own = seen.address.iter();
-    let floating = cloud.floating_ips.values().filter(|ip| seen.port.is_some() && ip.port == seen.port);
-    own.chain(floating.map(|ip| &ip.address)).any(|address| addresses.contains(address))
+    let own = seen.vip_address.iter();
+    let floating =
+        cloud.floating_ips.values().filter(|ip| seen.vip_port_id.is_some() && ip.port_id == seen.vip_port_id);
+    own.chain(floating.map(|ip| &ip.floating_ip_address)).any(|address| addresses.contains(address))
 }
 
 /// The load balancer of a Service without its ID, as older cloud controller managers left it: by a name that no other can have, or by

@@ -121,7 +121,7 @@ impl Cloud {
 const L3: &str = "router";
 
 /// A floating IP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FloatingIp {
     /// Its ID.
     pub id: String,
@@ -177,7 +177,7 @@ impl Cloud {
 }
 
 /// A security group, without its rules.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecurityGroup {
     /// Its ID.
     pub id: String,

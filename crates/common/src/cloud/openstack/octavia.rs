@@ -15,7 +15,7 @@ const LIMIT: (&str, &str) = ("limit", "500");
 const GONE: &str = "DELETED";
 
 /// A load balancer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadBalancer {
     /// Its ID.
     pub id: String,

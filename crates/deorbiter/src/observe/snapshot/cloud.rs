@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use common::api::deorbit::Kind;
-use common::cloud::openstack::ApplicationCredential;
+use common::cloud::openstack::{ApplicationCredential, FloatingIp, LoadBalancer, SecurityGroup};
 use common::routes::Route;
 
 use crate::record::Recorded;
@@ -24,7 +24,7 @@ pub struct Cloud {
     pub volumes: BTreeMap<String, BlockStorage>,
     /// By ID.
     pub snapshots: BTreeMap<String, BlockStorage>,
-    /// By ID.
+    /// By ID. Each has one tag for each Service that shares it.
     pub load_balancers: BTreeMap<String, LoadBalancer>,
     /// By ID: all of the project where any load balancer is read.
     pub floating_ips: BTreeMap<String, FloatingIp>,
@@ -88,43 +88,6 @@ pub struct BlockStorage {
     pub keep: bool,
     /// The CSI driver's cluster name.
     pub cluster: Option<String>,
-}
-
-/// An Octavia load balancer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoadBalancer {
-    /// `kube_service_...`
-    pub name: String,
-    /// `Kubernetes external service ...`
-    pub description: String,
-    /// `ACTIVE`, `ERROR`, `PENDING_DELETE`, ...
-    pub status: String,
-    /// One for each Service that shares it.
-    pub tags: Vec<String>,
-    /// Its own address.
-    pub address: Option<String>,
-    /// The port of its address.
-    pub port: Option<String>,
-}
-
-/// A Neutron floating IP.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FloatingIp {
-    /// The address.
-    pub address: String,
-    /// Names the Service that it was created for.
-    pub description: String,
-    /// The port that it is associated with.
-    pub port: Option<String>,
-}
-
-/// A Neutron security group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SecurityGroup {
-    /// `lb-sg-...`
-    pub name: String,
-    /// Names the Service that it was created for.
-    pub description: String,
 }
 
 /// The routes of a router into the pod networks.

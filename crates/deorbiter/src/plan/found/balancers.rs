@@ -58,7 +58,7 @@ impl Finder<'_> {
                 let stays = id.as_deref().is_some_and(|id| staying.contains(id));
                 load_balancer.shared = stays || !known || !sharing::is_only_ours(cluster, users, seen);
             }
-            let (shared, port) = (load_balancer.shared, seen.and_then(|seen| seen.port.as_deref()));
+            let (shared, port) = (load_balancer.shared, seen.and_then(|seen| seen.vip_port_id.as_deref()));
             let object = Object::new(ObjectKind::Service, meta);
             self.out.push(Found {
                 record: load_balancer,
@@ -125,7 +125,7 @@ impl Finder<'_> {
                 release: None,
             });
             let (Some((_, seen)), Some(cloud)) = (seen, self.cloud) else { continue };
-            for (id, ip) in leading_to(cloud, seen.port.as_deref()) {
+            for (id, ip) in leading_to(cloud, seen.vip_port_id.as_deref()) {
                 let kept = kept.clone().or_else(|| {
                     if ingress.keep_floating_ip {
                         return Some(format!("its Ingress carries {}", names::INGRESS_KEEP_FLOATING_IP));
@@ -153,5 +153,5 @@ fn leading_to<'a>(
     cloud: &'a Cloud,
     port: Option<&str>,
 ) -> impl Iterator<Item = (&'a String, &'a FloatingIp)> {
-    cloud.floating_ips.iter().filter(move |(_, ip)| port.is_some() && ip.port.as_deref() == port)
+    cloud.floating_ips.iter().filter(move |(_, ip)| port.is_some() && ip.port_id.as_deref() == port)
 }

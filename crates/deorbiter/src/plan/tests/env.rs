@@ -226,15 +226,21 @@ impl TestEnv {
             let balancer = LoadBalancer {
                 name: tag.clone(),
                 description: format!("Kubernetes external service a/{name} from cluster prod"),
-                status: "ACTIVE".into(),
+                provisioning_status: "ACTIVE".into(),
                 tags: vec![tag],
-                address: Some(format!("10.0.0.{}", cloud.load_balancers.len() + 1)),
-                port: port.clone(),
+                vip_address: Some(format!("10.0.0.{}", cloud.load_balancers.len() + 1)),
+                vip_port_id: port.clone(),
+                ..LoadBalancer::default()
             };
             cloud.load_balancers.insert(id.clone(), balancer);
             let description =
                 format!("Floating IP for Kubernetes external service a/{name} from cluster prod");
-            let ip = FloatingIp { address: "203.0.113.1".into(), description, port };
+            let ip = FloatingIp {
+                floating_ip_address: "203.0.113.1".into(),
+                description,
+                port_id: port,
+                ..FloatingIp::default()
+            };
             cloud.floating_ips.insert(format!("fip-{name}"), ip);
         }
         let service = Service { meta: meta("a", name), load_balancer: Some(id), ..Service::default() };
@@ -442,8 +448,9 @@ impl TestEnv {
                         assert!(made.iter().any(|prefix| name.starts_with(prefix)), "{name}");
                         let gone = cloud.load_balancers.remove(id).unwrap();
                         // Octavia deletes the port, and with it the association of the floating IP.
-                        for ip in cloud.floating_ips.values_mut().filter(|ip| ip.port == gone.port) {
-                            ip.port = None;
+                        for ip in cloud.floating_ips.values_mut().filter(|ip| ip.port_id == gone.vip_port_id)
+                        {
+                            ip.port_id = None;
                         }
                     }
                     Kind::FloatingIP => drop(cloud.floating_ips.remove(id)),

@@ -27,7 +27,7 @@ fn gone(change: Value) -> TestEnv {
             tags: vec![name.clone()],
             name,
             description: format!("Kubernetes external service a/web from cluster {cluster}"),
-            status: "ACTIVE".into(),
+            provisioning_status: "ACTIVE".into(),
             ..LoadBalancer::default()
         };
         cloud.load_balancers.insert(format!("lb-{cluster}"), balancer);

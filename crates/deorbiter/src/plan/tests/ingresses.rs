@@ -19,16 +19,22 @@ fn with_ingress(address: &str) -> TestEnv {
     let (name, port) = (names::ingress_load_balancer("prod", "a", "shop"), Some("port-x".to_owned()));
     *env.balancer("x") = LoadBalancer {
         name,
-        status: "ACTIVE".into(),
-        address: Some("10.0.0.9".into()),
-        port: port.clone(),
+        provisioning_status: "ACTIVE".into(),
+        vip_address: Some("10.0.0.9".into()),
+        vip_port_id: port.clone(),
         ..LoadBalancer::default()
     };
     let cloud = env.cloud.as_mut().unwrap();
     cloud.floating_ips.clear();
     let description =
         format!("{} shop in namespace a from cluster prod", names::INGRESS_FLOATING_IP_DESCRIPTION);
-    cloud.floating_ips.insert("ip-x".into(), FloatingIp { address: "203.0.113.9".into(), description, port });
+    let ip = FloatingIp {
+        floating_ip_address: "203.0.113.9".into(),
+        description,
+        port_id: port,
+        ..FloatingIp::default()
+    };
+    cloud.floating_ips.insert("ip-x".into(), ip);
     for (name, class) in [("shop", "openstack"), ("other", "nginx")] {
         env.cluster.ingresses.push(Ingress {
             meta: meta("a", name),
@@ -68,13 +74,13 @@ fn a_load_balancer_that_only_has_the_name_of_an_ingress_is_waited_for_and_become
 fn floating_ip_and_security_group_of_another_cluster_s_load_balancer_are_kept_when_it_is_deleted() {
     let mut env = with_ingress("198.51.100.1");
     let name = names::ingress_load_balancer("prod", "a", "shop");
-    let group = SecurityGroup { name, description: String::new() };
+    let group = SecurityGroup { name, ..SecurityGroup::default() };
     env.cloud.as_mut().unwrap().security_groups.insert("group".into(), group);
     env.until(Phase::Deleting);
     // Its owner deletes it, and keeps the address.
     let cloud = env.cloud.as_mut().unwrap();
     cloud.load_balancers.remove("lb-x");
-    cloud.floating_ips.get_mut("ip-x").unwrap().port = None;
+    cloud.floating_ips.get_mut("ip-x").unwrap().port_id = None;
     env.untouchable.extend(["ip-x".to_owned(), "group".to_owned()]);
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Succeeded);
@@ -107,9 +113,10 @@ fn ingresses_have_their_addresses_and_security_groups_recorded() {
     let cloud = env.cloud.as_mut().unwrap();
     let port = Some("port-x".to_owned());
     let ip = |text: &str| FloatingIp {
-        address: "203.0.113.9".into(),
+        floating_ip_address: "203.0.113.9".into(),
         description: text.into(),
-        port: port.clone(),
+        port_id: port.clone(),
+        ..FloatingIp::default()
     };
     cloud.floating_ips.clear();
     cloud.floating_ips.insert(
@@ -117,7 +124,7 @@ fn ingresses_have_their_addresses_and_security_groups_recorded() {
         ip("Floating IP for Kubernetes ingress shop in namespace a from cluster prod"),
     );
     cloud.floating_ips.insert("own".into(), ip("mine"));
-    cloud.security_groups.insert("group".into(), SecurityGroup { name, description: String::new() });
+    cloud.security_groups.insert("group".into(), SecurityGroup { name, ..SecurityGroup::default() });
     env.cluster.ingresses.push(Ingress {
         meta: meta("a", "shop"),
         class: Some("openstack".into()),

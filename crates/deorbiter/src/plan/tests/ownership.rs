@@ -232,7 +232,7 @@ fn a_floating_ip_on_another_port_is_in_use() {
         env.step();
     }
     let ip: &mut FloatingIp = env.cloud.as_mut().unwrap().floating_ips.get_mut("fip-web").unwrap();
-    ip.port = Some("foreign-port".into());
+    ip.port_id = Some("foreign-port".into());
     env.untouchable = vec!["fip-web".into()];
     env.finish();
     assert!(env.cloud.unwrap().floating_ips.contains_key("fip-web"));

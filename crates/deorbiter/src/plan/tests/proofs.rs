@@ -74,13 +74,13 @@ fn a_load_balancer_that_is_busy_is_deleted_when_it_is_ready_again() {
     (env.course.csi_stopped, env.course.ccm_stopped) = (true, true);
     env.claim("data");
     env.service("web");
-    env.balancer("web").status = "PENDING_UPDATE".into();
+    env.balancer("web").provisioning_status = "PENDING_UPDATE".into();
     env.until(Phase::Verifying);
     // Octavia needs time.
     env.now += Duration::from_secs(3600);
     env.step();
     assert_eq!(env.run.status.phase, Phase::Verifying);
-    env.balancer("web").status = "ACTIVE".into();
+    env.balancer("web").provisioning_status = "ACTIVE".into();
     env.finish();
     assert_eq!(env.run.status.debris_count, 0, "{}", reasons(&env));
     assert!(env.cloud.as_ref().unwrap().floating_ips.is_empty(), "{:?}", env.acts);
@@ -126,11 +126,11 @@ fn nothing_is_searched_by_name_in_another_project_with_a_cluster_of_that_name() 
         let own = cloud.volumes.remove("vol-data").unwrap();
         cloud.volumes.insert("vol-theirs".into(), BlockStorage { cluster: Some("prod".into()), ..own });
         let mut lost = cloud.floating_ips["fip-theirs"].clone();
-        lost.port = None;
+        lost.port_id = None;
         cloud.floating_ips.insert("fip-lost".into(), lost);
         // Both clusters have this Ingress, whose load balancer can only be found by name.
         let name = names::ingress_load_balancer("prod", "a", "shop");
-        let balancer = LoadBalancer { name, status: "ACTIVE".into(), ..LoadBalancer::default() };
+        let balancer = LoadBalancer { name, provisioning_status: "ACTIVE".into(), ..LoadBalancer::default() };
         cloud.load_balancers.insert("lb-shop".into(), balancer);
         let class = Some("openstack".to_owned());
         env.cluster.ingresses.push(Ingress { meta: meta("a", "shop"), class, ..Ingress::default() });
@@ -373,7 +373,7 @@ fn a_load_balancer_that_could_not_be_searched_is_not_verified() {
         env.service(name).load_balancer = None;
         *env.balancer(name) = crate::observe::snapshot::LoadBalancer {
             name: names::service_tag("prod", "a", "new"),
-            status: "ACTIVE".into(),
+            provisioning_status: "ACTIVE".into(),
             ..Default::default()
         };
     }

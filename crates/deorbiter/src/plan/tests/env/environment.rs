@@ -89,10 +89,10 @@ impl TestEnv {
             let Some(balancer) = cloud.load_balancers.get_mut(id) else { continue };
             balancer.tags.retain(|one| *one != tag);
             if balancer.tags.is_empty() && balancer.name.starts_with(names::SERVICE_PREFIX) {
-                let port = balancer.port.clone();
+                let port = balancer.vip_port_id.clone();
                 cloud.load_balancers.remove(id);
                 if !service.keep_floating_ip {
-                    cloud.floating_ips.retain(|_, ip| ip.port != port);
+                    cloud.floating_ips.retain(|_, ip| ip.port_id != port);
                 }
             }
         }
