@@ -153,10 +153,9 @@ pub fn ids(records: &[Arc<Recorded>], cluster: Option<&Cluster>) -> BTreeMap<Kin
         }
     }
     if let Some(cluster) = cluster {
-        let volumes = cluster.volumes.iter().map(|volume| volume.id.clone());
-        ids.entry(Kind::Volume).or_default().extend(volumes);
-        let snapshots = cluster.contents.iter().filter_map(|content| content.id.clone());
-        ids.entry(Kind::Snapshot).or_default().extend(snapshots);
+        for ((kind, id), _) in cluster.holders() {
+            ids.entry(kind).or_default().insert(id.to_owned());
+        }
         let balancers = cluster.services.iter().filter_map(|service| service.load_balancer.clone());
         ids.entry(Kind::LoadBalancer).or_default().extend(balancers);
     }

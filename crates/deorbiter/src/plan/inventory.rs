@@ -132,9 +132,7 @@ pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster,
 /// policy Retain after a dry run. It counts as one that no object names.
 pub fn unname(records: &mut [Arc<Recorded>], cluster: &Cluster, cloud: &Cloud) {
     let uids: HashSet<&str> = cluster.metas().map(|meta| meta.uid.as_str()).collect();
-    let volumes = cluster.volumes.iter().map(|one| (Kind::Volume, one.id.as_str()));
-    let snapshots = cluster.contents.iter().filter_map(|one| Some((Kind::Snapshot, one.id.as_deref()?)));
-    let held: HashSet<(Kind, &str)> = volumes.chain(snapshots).collect();
+    let held: HashSet<(Kind, &str)> = cluster.holders().map(|(resource, _)| resource).collect();
     let is_released = |record: &Recorded| {
         let Some(id) = record.id.as_deref() else { return false };
         let seen = cloud.block_storage(record.kind, id);

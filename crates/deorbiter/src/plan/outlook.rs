@@ -88,21 +88,13 @@ impl<'a> Judge<'a> {
         let (mut objects, mut holders) = (HashMap::new(), HashMap::new());
         if let Ok(cluster) = &snapshot.cluster {
             let retained = snapshot.run.spec.retained_volumes == RetainedVolumes::Delete;
-            let claims = cluster.claims.iter().map(|one| (&one.meta, true));
-            let all = claims
-                .chain(cluster.snapshots.iter().map(|one| (&one.meta, true)))
-                .chain(cluster.services.iter().map(|one| (&one.meta, true)))
-                .chain(cluster.ingresses.iter().map(|one| (&one.meta, true)))
-                .chain(cluster.volumes.iter().map(|one| (&one.meta, one.was_never_bound())))
-                .chain(cluster.contents.iter().map(|one| (&one.meta, retained)));
-            let object = |(meta, by_us): (&'a Meta, bool)| {
-                (meta.uid.as_str(), Object { deleting: meta.deleting, by_us })
-            };
-            objects.extend(all.map(object));
-            holders.extend(cluster.volumes.iter().map(|one| ((Kind::Volume, one.id.as_str()), &one.meta)));
-            let contents = cluster.contents.iter();
-            holders
-                .extend(contents.filter_map(|one| Some(((Kind::Snapshot, one.id.as_deref()?), &one.meta))));
+            let object =
+                |meta: &'a Meta, by_us: bool| (meta.uid.as_str(), Object { deleting: meta.deleting, by_us });
+            objects.extend(cluster.metas().map(|meta| object(meta, true)));
+            // Of these two, the policy may decide.
+            objects.extend(cluster.volumes.iter().map(|one| object(&one.meta, one.was_never_bound())));
+            objects.extend(cluster.contents.iter().map(|one| object(&one.meta, retained)));
+            holders.extend(cluster.holders());
         }
         Judge { snapshot, book, given_up, now, objects, holders }
     }

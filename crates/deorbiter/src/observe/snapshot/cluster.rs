@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use common::api::deorbit::Kind;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -66,6 +67,13 @@ impl Cluster {
             .chain(self.contents.iter().map(|one| &one.meta))
             .chain(self.services.iter().map(|one| &one.meta))
             .chain(self.ingresses.iter().map(|one| &one.meta))
+    }
+
+    /// The PersistentVolumes and VolumeSnapshotContents with an ID, by the volume or snapshot that each holds.
+    pub fn holders(&self) -> impl Iterator<Item = ((Kind, &str), &Meta)> {
+        let volumes = self.volumes.iter().map(|one| ((Kind::Volume, one.id.as_str()), &one.meta));
+        let contents = self.contents.iter();
+        volumes.chain(contents.filter_map(|one| Some(((Kind::Snapshot, one.id.as_deref()?), &one.meta))))
     }
 }
 
