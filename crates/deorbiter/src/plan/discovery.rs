@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use common::api::deorbit::{Kind, OrphanPolicy, RetainedVolumes};
 
-use super::found::Found;
 use crate::names;
 use crate::observe::snapshot::{Cloud, FloatingIp, LoadBalancer, Run};
 use crate::record::{Book, Recorded};
@@ -14,7 +13,7 @@ use crate::record::{Book, Recorded};
 /// Resources of this cluster that are not recorded yet. Without an inventory it is unknown which volumes are retained: then volumes
 /// and snapshots are kept.
 #[must_use]
-pub fn found(run: &Run, book: &Book, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> {
+pub fn found(run: &Run, book: &Book, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Arc<Recorded>> {
     let cluster = run.spec.cluster_name.as_str();
     let is_asked = run.spec.discover_by_cluster_name && names::is_distinctive(cluster);
     if !is_asked || !cloud.whole || !book.proof.any() {
@@ -116,8 +115,8 @@ fn service_of<'a>(cluster: &str, seen: &'a LoadBalancer) -> Option<(&'a str, &'a
     of.strip_suffix(&format!(" from cluster {cluster}"))?.split_once('/')
 }
 
-fn by_name(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
-    let record = Recorded {
+fn by_name(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Arc<Recorded> {
+    Arc::new(Recorded {
         kind,
         id: Some(id.to_owned()),
         object: None,
@@ -130,6 +129,5 @@ fn by_name(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
         seen: true,
         kept,
         kept_by: None,
-    };
-    Found { record: Arc::new(record), delete: None, deleting: None, release: None }
+    })
 }

@@ -343,7 +343,7 @@ impl<'a> Planner<'a> {
             return Some(Duration::ZERO);
         }
         let swept = discovery::found(run, &self.book, &self.records, cloud);
-        self.records.extend(swept.into_iter().map(|one| one.record));
+        self.records.extend(swept);
         self.book.discovered = true;
         Some(Duration::ZERO)
     }

@@ -56,7 +56,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     }
     if let Some(cloud) = cloud {
         let swept = discovery::found(run, &planner.book, &planner.records, cloud);
-        planner.records.extend(swept.into_iter().map(|one| one.record));
+        planner.records.extend(swept);
     }
     let (asked, going) = (with(&found, is_asked), with(&found, |one| one.deleting.is_some()));
     for record in std::mem::take(&mut planner.records) {
