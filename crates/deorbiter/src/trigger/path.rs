@@ -14,44 +14,24 @@ pub struct FieldPath {
     keys: Vec<String>,
 }
 
-/// Why a text is not a field path.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is no field path: {why}; write for example .metadata.name or .metadata.annotations['example.org/key']"
-)]
-pub struct NoPath {
-    text: String,
-    why: &'static str,
-}
-
-/// Why an object has no text at a path.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoText {
-    /// The field, or one of its parents, does not exist.
-    #[error("it has no {0}")]
-    Missing(FieldPath),
-    /// The field is no text, number or truth value.
-    #[error("its {0} is {1}, not a text")]
-    NotText(FieldPath, &'static str),
-}
-
 impl FieldPath {
     /// The text at the end of the path; numbers and truth values as JSON writes them.
     ///
     /// # Errors
-    /// There is no such field, or it holds something else.
-    pub fn text(&self, object: &Value) -> Result<String, NoText> {
+    /// There is no such field, or it holds something else: `it has no .spec.name`.
+    pub fn text(&self, object: &Value) -> Result<String, String> {
+        let missing = || format!("it has no {self}");
         let mut value = object;
         for key in &self.keys {
-            value = value.get(key).ok_or_else(|| NoText::Missing(self.clone()))?;
+            value = value.get(key).ok_or_else(missing)?;
         }
         match value {
             Value::String(text) => Ok(text.clone()),
             Value::Number(number) => Ok(number.to_string()),
             Value::Bool(truth) => Ok(truth.to_string()),
-            Value::Null => Err(NoText::Missing(self.clone())),
-            Value::Array(_) => Err(NoText::NotText(self.clone(), "a list")),
-            Value::Object(_) => Err(NoText::NotText(self.clone(), "an object")),
+            Value::Null => Err(missing()),
+            Value::Array(_) => Err(format!("its {self} is a list, not a text")),
+            Value::Object(_) => Err(format!("its {self} is an object, not a text")),
         }
     }
 }
@@ -63,10 +43,15 @@ impl fmt::Display for FieldPath {
 }
 
 impl FromStr for FieldPath {
-    type Err = NoPath;
+    /// One sentence: the text, and why it is not a field path.
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, NoPath> {
-        let refuse = |why| NoPath { text: text.to_owned(), why };
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = |why: &str| {
+            format!(
+                "{text:?} is no field path: {why}; write for example .metadata.name or .metadata.annotations['example.org/key']"
+            )
+        };
         let mut keys = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
@@ -119,11 +104,11 @@ mod tests {
         assert_eq!(text(".metadata.annotations['example.org/state']").unwrap(), "on");
         assert_eq!(text(".spec.count").unwrap(), "3");
         assert_eq!(text(".spec.on").unwrap(), "true");
-        assert_eq!(text(".spec.nothing").unwrap_err().to_string(), "it has no .spec.nothing");
-        assert_eq!(text(".metadata.name.more").unwrap_err().to_string(), "it has no .metadata.name.more");
-        assert!(matches!(text(".spec.null"), Err(NoText::Missing(_))));
-        assert_eq!(text(".spec.list").unwrap_err().to_string(), "its .spec.list is a list, not a text");
-        assert_eq!(text(".spec").unwrap_err().to_string(), "its .spec is an object, not a text");
+        assert_eq!(text(".spec.nothing").unwrap_err(), "it has no .spec.nothing");
+        assert_eq!(text(".metadata.name.more").unwrap_err(), "it has no .metadata.name.more");
+        assert_eq!(text(".spec.null").unwrap_err(), "it has no .spec.null");
+        assert_eq!(text(".spec.list").unwrap_err(), "its .spec.list is a list, not a text");
+        assert_eq!(text(".spec").unwrap_err(), "its .spec is an object, not a text");
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub fn rules(spec: &DeorbitBindingSpec, namespaced: Option<bool>) -> Result<Rule
 /// # Errors
 /// One sentence: what is wrong, and where.
 pub fn template(template: &DeorbitTemplate) -> Result<Template, String> {
-    let read = Template::new(template).map_err(|error| error.to_string())?;
+    let read = Template::new(template)?;
     let spec: DeorbitSpec = serde_json::from_value(Value::Object(template.spec.clone()))
         .map_err(|error| format!("template.spec: {error}; see kubectl explain deorbit.spec"))?;
     let known = serde_json::to_value(&spec).unwrap_or_default();

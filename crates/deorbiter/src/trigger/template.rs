@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::api::deorbit_binding::DeorbitTemplate;
 use serde_json::{Map, Value, json};
 
-use super::path::{FieldPath, NoPath, NoText};
+use super::path::FieldPath;
 use super::snapshot::ObjectId;
 use crate::names;
 
@@ -26,57 +26,21 @@ enum Piece {
     Field(FieldPath),
 }
 
-/// Why a template cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("template.{at}: {why}")]
-pub struct Unreadable {
-    /// The field: `spec.kubeconfig.secretRef.name`.
-    at: String,
-    why: Mistake,
-}
-
-/// Why a text is invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Mistake {
-    /// The text between the braces is no field path.
-    #[error(transparent)]
-    NoPath(#[from] NoPath),
-    /// One of a pair of braces is missing.
-    #[error("{0:?} has a brace without its other: braces are for field paths only")]
-    Brace(String),
-}
-
-/// Why an object does not fit a template.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("template.{at}: {why}")]
-pub struct Unfit {
-    at: String,
-    why: NoText,
-}
-
 impl Template {
     /// Reads a template.
     ///
     /// # Errors
     /// The first text of it that cannot be read.
-    pub fn new(template: &DeorbitTemplate) -> Result<Template, Unreadable> {
-        let same = |at: &str, text: &str| match text.parse::<Text>() {
-            Ok(_) => Ok(text.to_owned()),
-            Err(why) => Err(Unreadable { at: at.to_owned(), why }),
-        };
-        with_texts(template, same).map(Template)
+    pub fn new(template: &DeorbitTemplate) -> Result<Template, String> {
+        with_texts(template, |text| text.parse::<Text>().map(|_| text.to_owned())).map(Template)
     }
 
     /// Fills it from an object.
     ///
     /// # Errors
     /// The first field that the object does not have, or that is not a text.
-    pub fn fill(&self, object: &Value) -> Result<DeorbitTemplate, Unfit> {
-        with_texts(&self.0, |at, text| match text.parse::<Text>() {
-            Ok(text) => text.fill(object).map_err(|why| Unfit { at: at.to_owned(), why }),
-            // `new` has parsed every text.
-            Err(_) => Ok(text.to_owned()),
-        })
+    pub fn fill(&self, object: &Value) -> Result<DeorbitTemplate, String> {
+        with_texts(&self.0, |text| text.parse::<Text>()?.fill(object))
     }
 
     /// Whether it names a namespace.
@@ -108,52 +72,53 @@ pub fn manifest(
     })
 }
 
-/// A copy of the template with each text in it replaced.
-fn with_texts<E>(
+/// A copy of the template with each text in it replaced. The error names the field of the text: `template.spec.clusterName: …`.
+fn with_texts(
     template: &DeorbitTemplate,
-    mut replace: impl FnMut(&str, &str) -> Result<String, E>,
-) -> Result<DeorbitTemplate, E> {
+    replace: impl Fn(&str) -> Result<String, String>,
+) -> Result<DeorbitTemplate, String> {
+    let replace = |at: &str, text: &str| replace(text).map_err(|why| format!("template.{at}: {why}"));
     let namespace = template.namespace.as_deref();
     Ok(DeorbitTemplate {
         namespace: namespace.map(|text| replace("namespace", text)).transpose()?,
-        labels: entries_with(&template.labels, "labels", &mut replace)?,
-        annotations: entries_with(&template.annotations, "annotations", &mut replace)?,
-        spec: object_with(&template.spec, "spec", &mut replace)?,
+        labels: entries_with(&template.labels, "labels", &replace)?,
+        annotations: entries_with(&template.annotations, "annotations", &replace)?,
+        spec: object_with(&template.spec, "spec", &replace)?,
     })
 }
 
-fn entries_with<E>(
+fn entries_with(
     entries: &BTreeMap<String, String>,
     at: &str,
-    replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
-) -> Result<BTreeMap<String, String>, E> {
+    replace: &impl Fn(&str, &str) -> Result<String, String>,
+) -> Result<BTreeMap<String, String>, String> {
     let replaced =
         |(key, text): (&String, &String)| Ok((key.clone(), replace(&format!("{at}['{key}']"), text)?));
     entries.iter().map(replaced).collect()
 }
 
-fn object_with<E>(
+fn object_with(
     object: &Map<String, Value>,
     at: &str,
-    replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
-) -> Result<Map<String, Value>, E> {
+    replace: &impl Fn(&str, &str) -> Result<String, String>,
+) -> Result<Map<String, Value>, String> {
     object
         .iter()
         .map(|(key, value)| Ok((key.clone(), value_with(value, &format!("{at}.{key}"), replace)?)))
         .collect()
 }
 
-fn value_with<E>(
+fn value_with(
     value: &Value,
     at: &str,
-    replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
-) -> Result<Value, E> {
+    replace: &impl Fn(&str, &str) -> Result<String, String>,
+) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => Value::String(replace(at, text)?),
         Value::Array(items) => {
             let items = items.iter().enumerate();
             let items = items.map(|(index, item)| value_with(item, &format!("{at}[{index}]"), replace));
-            Value::Array(items.collect::<Result<_, E>>()?)
+            Value::Array(items.collect::<Result<_, String>>()?)
         }
         Value::Object(object) => Value::Object(object_with(object, at, replace)?),
         other => other.clone(),
@@ -163,7 +128,7 @@ fn value_with<E>(
 impl Text {
     /// # Errors
     /// The first field that the object does not have.
-    fn fill(&self, object: &Value) -> Result<String, NoText> {
+    fn fill(&self, object: &Value) -> Result<String, String> {
         let mut text = String::new();
         for piece in &self.0 {
             match piece {
@@ -176,10 +141,11 @@ impl Text {
 }
 
 impl std::str::FromStr for Text {
-    type Err = Mistake;
+    /// One sentence: the text, and why it cannot be read.
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Mistake> {
-        let brace = || Mistake::Brace(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, String> {
+        let brace = || format!("{text:?} has a brace without its other: braces are for field paths only");
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
@@ -201,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn template(value: Value) -> Result<Template, Unreadable> {
+    fn template(value: Value) -> Result<Template, String> {
         Template::new(&serde_json::from_value(value).unwrap())
     }
 
@@ -227,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_field() {
-        let mistake = |value| template(value).unwrap_err().to_string();
+        let mistake = |value| template(value).unwrap_err();
         assert!(
             mistake(json!({ "spec": { "a": [{ "b": "{.x[0]}" }] } }))
                 .starts_with("template.spec.a[0].b: \".x[0]\" is no field path"),
@@ -243,10 +209,7 @@ mod tests {
     #[test]
     fn a_missing_field_is_an_error() {
         let template = template(json!({ "spec": { "a": { "b": "x{.spec.y}" } } })).unwrap();
-        assert_eq!(
-            template.fill(&json!({})).unwrap_err().to_string(),
-            "template.spec.a.b: it has no .spec.y"
-        );
+        assert_eq!(template.fill(&json!({})).unwrap_err(), "template.spec.a.b: it has no .spec.y");
     }
 
     proptest::proptest! {
