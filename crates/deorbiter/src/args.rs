@@ -7,6 +7,7 @@ use common::args::RuntimeArgs;
 use common::command::PlanArgs;
 use common::config::ConfigError;
 
+use crate::settings::Settings;
 use crate::trigger::hook::HookArgs;
 
 /// Cleans up clusters before they are deleted: removes what they created in OpenStack and verifies that it is gone. Watches objects
@@ -41,13 +42,9 @@ pub struct OwnArgs {
     /// DeorbitBindings are not served and --hook-address is refused: they are for the objects of all namespaces
     #[arg(long, env = "PERIMETER_WATCH_NAMESPACE", value_name = "NAME")]
     pub watch_namespace: Option<String>,
-    /// CSI driver whose volumes are Cinder's; may be repeated, or joined with ','
-    #[arg(long, env = "PERIMETER_CINDER_DRIVER", value_name = "NAME", value_delimiter = ',',
-        default_value = crate::settings::DRIVER)]
-    pub cinder_driver: Vec<String>,
-    /// loadBalancerClass of Services whose load balancers are Octavia's, in addition to those without a class; may be repeated
-    #[arg(long, env = "PERIMETER_LOAD_BALANCER_CLASS", value_name = "CLASS", value_delimiter = ',')]
-    pub load_balancer_class: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub settings: Settings,
     /// With --dry-run: the spec of the Deorbit (YAML), all defaults without it. The dry run is for the cluster of --kubeconfig and needs
     /// no Deorbit and no CRD
     #[arg(long, env = "PERIMETER_SPEC", value_name = "FILE", requires = "dry_run")]

@@ -15,7 +15,6 @@ use crate::observe::snapshot::{Cluster, Run, Snapshot};
 use crate::observe::{cloud, target};
 use crate::plan::preview;
 use crate::record::Book;
-use crate::settings::Settings;
 use crate::{routes, trigger, unserved};
 
 /// Parses the command line and runs the command.
@@ -24,15 +23,11 @@ pub fn run() -> ExitCode {
     command::main(common::program!(), |args: Args| {
         args.plan.check()?;
         let watched = args.watched()?;
-        let settings = Settings {
-            drivers: args.own.cinder_driver.clone(),
-            load_balancer_classes: args.own.load_balancer_class.clone(),
-        };
         let (own, hook, output) = (args.own, args.hook, args.plan.output);
         let work = if args.plan.dry_run {
             let spec = spec(&own)?;
             Work::command(async move |runtime| {
-                command::print(&show(&runtime, &settings, &own, spec, output).await?);
+                command::print(&show(&runtime, &own, spec, output).await?);
                 Ok(())
             })
         } else {
@@ -45,7 +40,7 @@ pub fn run() -> ExitCode {
                         Some(namespace) => unserved::run(&runtime, namespace).await,
                     }
                 };
-                let runs = controller::run(runtime.clone(), settings, max_concurrent, deorbits.clone());
+                let runs = controller::run(runtime.clone(), own.settings, max_concurrent, deorbits.clone());
                 tokio::try_join!(runs, triggers).map(|_| ())
             })
         };
@@ -66,17 +61,11 @@ fn spec(own: &OwnArgs) -> anyhow::Result<DeorbitSpec> {
 }
 
 /// Renders the actions that a run would take, by the same rules.
-async fn show(
-    runtime: &Runtime,
-    settings: &Settings,
-    own: &OwnArgs,
-    spec: DeorbitSpec,
-    output: Output,
-) -> anyhow::Result<String> {
+async fn show(runtime: &Runtime, own: &OwnArgs, spec: DeorbitSpec, output: Output) -> anyhow::Result<String> {
     let run = preview_of(runtime.namespace.clone(), spec);
     let cluster = match run.spec.cluster_gone {
         Some(_) => Cluster::gone(),
-        None => target::read(&runtime.client, settings, run.spec.provider, &run.uid, false).await?,
+        None => target::read(&runtime.client, &own.settings, run.spec.provider, &run.uid, false).await?,
     };
     let seen = match &own.cloud {
         None => None,
@@ -95,7 +84,7 @@ async fn show(
         }
     };
     let snapshot = Snapshot { run, cluster: Ok(cluster), cloud: seen, failures: Default::default() };
-    let plan = preview::preview(settings, &snapshot, Timestamp::now());
+    let plan = preview::preview(&own.settings, &snapshot, Timestamp::now());
     Ok(output.plan(&plan))
 }
 

@@ -2,16 +2,25 @@
 
 use std::collections::BTreeSet;
 
+use clap::Args;
 use common::api::deorbit::Provider;
 
 use crate::names;
 
 /// The volumes and load balancers of a cluster that are OpenStack's, by CSI driver and by load balancer class.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// CSI drivers and provisioners whose volumes are Cinder's.
+    /// CSI driver whose volumes are Cinder's; may be repeated, or joined with ','
+    #[arg(long = "cinder-driver", env = "PERIMETER_CINDER_DRIVER", value_name = "NAME", value_delimiter = ',',
+        default_value = DRIVER)]
     pub drivers: Vec<String>,
-    /// `spec.loadBalancerClass` of Services whose load balancers are Octavia's; a Service without a class always is.
+    /// loadBalancerClass of Services whose load balancers are Octavia's, in addition to those without a class; may be repeated
+    #[arg(
+        long = "load-balancer-class",
+        env = "PERIMETER_LOAD_BALANCER_CLASS",
+        value_name = "CLASS",
+        value_delimiter = ','
+    )]
     pub load_balancer_classes: Vec<String>,
 }
 
