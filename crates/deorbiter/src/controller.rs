@@ -243,13 +243,18 @@ pub(crate) mod tests {
         })
     }
 
-    /// An API server with these responses; None: it does not respond.
+    /// An API server with these responses to requests, each of which has its JSON body; None: it does not respond.
     pub(crate) fn server(
-        respond: impl Fn(&http::Request<Body>) -> Option<(u16, Value)> + Send + 'static,
+        respond: impl Fn(&http::Request<Value>) -> Option<(u16, Value)> + Send + Sync + 'static,
     ) -> Client {
+        let respond = Arc::new(respond);
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let response = respond(&request);
+            let respond = Arc::clone(&respond);
             async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let body = serde_json::from_slice(&body).unwrap_or_default();
+                let response = respond(&http::Request::from_parts(head, body));
                 let Some((code, body)) = response else { return std::future::pending().await };
                 let response =
                     http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
@@ -260,7 +265,7 @@ pub(crate) mod tests {
     }
 
     fn context_of(
-        respond: impl Fn(&http::Request<Body>) -> Option<(u16, Value)> + Send + 'static,
+        respond: impl Fn(&http::Request<Value>) -> Option<(u16, Value)> + Send + Sync + 'static,
     ) -> Context {
         let runtime = runtime(server(respond));
         Context {

@@ -77,29 +77,20 @@ pub fn settled<T>(what: impl FnOnce() -> String, result: Result<T, kube::Error>)
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use http_body_util::BodyExt as _;
-    use kube::client::Body;
     use serde_json::Value;
 
     use super::*;
+    use crate::controller::tests::server;
 
     /// S4: another version, for example one that has got an annotation that keeps it, is neither deleted nor changed.
     #[tokio::test]
     async fn each_write_names_the_uid_and_the_version_that_were_read() {
         let bodies = Arc::new(Mutex::new(Vec::<Value>::new()));
         let seen = Arc::clone(&bodies);
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let seen = Arc::clone(&seen);
-            async move {
-                let bytes = request.into_body().collect().await.unwrap().to_bytes();
-                seen.lock().unwrap().push(serde_json::from_slice(&bytes).unwrap());
-                let conflict =
-                    json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict"});
-                let body = Body::from(conflict.to_string().into_bytes());
-                Ok::<_, std::convert::Infallible>(http::Response::builder().status(409).body(body).unwrap())
-            }
+        let client = server(move |request| {
+            seen.lock().unwrap().push(request.body().clone());
+            Some((409, json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict"})))
         });
-        let client = Client::new(service, "default");
         let object = Object {
             kind: ObjectKind::PersistentVolume,
             namespace: String::new(),

@@ -255,49 +255,40 @@ async fn send(
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
 
     use kube::api::GroupVersionKind;
-    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+    use crate::controller::tests::server as api_server;
     use crate::trigger::snapshot::ObjectId;
 
     /// An API server with one Machine and its Cluster; the patches that it gets.
     fn server(machine: Value, cluster: Option<Value>) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let patches = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&patches);
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (machine, cluster, seen) = (machine.clone(), cluster.clone(), Arc::clone(&seen));
-            async move {
-                let is_patch = request.method() == http::Method::PATCH;
-                let found = match request.uri().path() {
-                    "/apis/cluster.x-k8s.io/v1beta1/namespaces/team/machines/w1" => Some(machine),
-                    "/apis/cluster.x-k8s.io/v1beta1/namespaces/team/clusters/prod" => cluster,
-                    path => panic!("{path}"),
-                };
-                if is_patch {
-                    let body = request.into_body().collect_bytes().await.unwrap();
-                    seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
-                }
-                let (code, body) = match found {
-                    Some(metadata) => (
-                        200,
-                        json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata }),
-                    ),
-                    None => (
-                        404,
-                        json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "not found" }),
-                    ),
-                };
-                let response =
-                    http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-                Ok::<_, Infallible>(response.unwrap())
+        let client = api_server(move |request| {
+            let found = match request.uri().path() {
+                "/apis/cluster.x-k8s.io/v1beta1/namespaces/team/machines/w1" => Some(&machine),
+                "/apis/cluster.x-k8s.io/v1beta1/namespaces/team/clusters/prod" => cluster.as_ref(),
+                path => panic!("{path}"),
+            };
+            if request.method() == http::Method::PATCH {
+                seen.lock().unwrap().push(request.body().clone());
             }
+            Some(match found {
+                Some(metadata) => (
+                    200,
+                    json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata }),
+                ),
+                None => (
+                    404,
+                    json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "not found" }),
+                ),
+            })
         });
-        (Client::new(service, "default"), patches)
+        (client, patches)
     }
 
     /// Whether the hook is removed from a Machine.

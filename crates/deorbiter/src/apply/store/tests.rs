@@ -3,10 +3,9 @@
 use std::sync::Mutex;
 
 use common::api::deorbit::{DeorbitStatus, Kind};
-use http_body_util::BodyExt as _;
-use kube::client::Body;
 
 use super::*;
+use crate::controller::tests::server as api_server;
 
 /// The greatest length that objects of a cluster can lead to.
 fn longest(kind: Kind, object: &str, name: usize, tag: Option<usize>) -> Recorded {
@@ -38,39 +37,31 @@ type Maps = Arc<Mutex<(BTreeMap<String, serde_json::Value>, Vec<String>)>>;
 fn server() -> (Client, Maps) {
     let maps = Maps::default();
     let shared = Arc::clone(&maps);
-    let service = tower::service_fn(move |request: http::Request<Body>| {
-        let shared = Arc::clone(&shared);
-        async move {
-            let (method, mut path) = (request.method().clone(), request.uri().path().to_owned());
-            let bytes = request.into_body().collect().await.unwrap().to_bytes();
-            let body: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-            let (all, requests) = &mut *shared.lock().unwrap();
-            if method == http::Method::POST {
-                path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
-            }
-            let name = path.rsplit('/').next().unwrap().to_owned();
-            requests.push(format!("{method} {name}"));
-            let (code, body) = match (&method, all.get(&name)) {
-                (&http::Method::GET, Some(map)) => (200, map.clone()),
-                (&http::Method::GET, None) => {
-                    (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
-                }
-                (&http::Method::POST, Some(_)) => (
-                    409,
-                    json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}),
-                ),
-                _ => {
-                    let mut body = body;
-                    body["metadata"]["resourceVersion"] = json!("1");
-                    all.insert(name, body.clone());
-                    (200, body)
-                }
-            };
-            let body = Body::from(body.to_string().into_bytes());
-            Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
+    let client = api_server(move |request| {
+        let (method, mut path) = (request.method(), request.uri().path().to_owned());
+        let (all, requests) = &mut *shared.lock().unwrap();
+        if method == http::Method::POST {
+            path = format!("{path}/{}", request.body()["metadata"]["name"].as_str().unwrap());
         }
+        let name = path.rsplit('/').next().unwrap().to_owned();
+        requests.push(format!("{method} {name}"));
+        Some(match (method, all.get(&name)) {
+            (&http::Method::GET, Some(map)) => (200, map.clone()),
+            (&http::Method::GET, None) => {
+                (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+            }
+            (&http::Method::POST, Some(_)) => {
+                (409, json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}))
+            }
+            _ => {
+                let mut body = request.body().clone();
+                body["metadata"]["resourceVersion"] = json!("1");
+                all.insert(name, body.clone());
+                (200, body)
+            }
+        })
     });
-    (Client::new(service, "default"), maps)
+    (client, maps)
 }
 
 fn deorbit(phase: Phase) -> Deorbit {

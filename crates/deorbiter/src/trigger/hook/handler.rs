@@ -264,7 +264,6 @@ fn with_identity(filled: &mut DeorbitTemplate, identity: &Value) {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
@@ -293,50 +292,38 @@ mod tests {
     async fn aborted(conflicts: usize) -> (Value, Vec<Value>) {
         let deletes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&deletes);
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let seen = Arc::clone(&seen);
-            async move {
-                let number = seen.lock().unwrap().len();
-                let is_delete = request.method() == http::Method::DELETE;
-                let path = request.uri().path().to_owned();
-                let metadata = json!({ "name": names::deorbit("prod", "u"), "namespace": "team", "uid": "d",
-                    "resourceVersion": number.to_string(), "labels": { names::TARGET_UID_LABEL: "u" } });
-                let (code, body) = if is_delete {
-                    let body = request.into_body().collect_bytes().await.unwrap();
-                    let options: Value = serde_json::from_slice(&body).unwrap();
-                    seen.lock().unwrap().push(options["preconditions"]["resourceVersion"].clone());
-                    match number < conflicts {
-                        true => (
-                            409,
-                            json!({ "kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict",
+        let client = server(move |request| {
+            let mut seen = seen.lock().unwrap();
+            let (number, path) = (seen.len(), request.uri().path());
+            let metadata = json!({ "name": names::deorbit("prod", "u"), "namespace": "team", "uid": "d",
+                "resourceVersion": number.to_string(), "labels": { names::TARGET_UID_LABEL: "u" } });
+            if request.method() == http::Method::DELETE {
+                seen.push(request.body()["preconditions"]["resourceVersion"].clone());
+                return Some(match number < conflicts {
+                    true => (
+                        409,
+                        json!({ "kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict",
                             "message": "it has changed" }),
-                        ),
-                        false => (200, json!({ "kind": "Status", "status": "Success" })),
-                    }
-                } else if path.ends_with("/clusters/prod") {
-                    let cluster = json!({ "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
-                        "metadata": { "name": "prod", "namespace": "team", "uid": "u",
-                            "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": { names::PROTECT: "true" } },
-                        "spec": { "infrastructureRef": { "apiGroup": names::INFRASTRUCTURE_GROUP, "kind": OPENSTACK,
-                            "name": "prod" } } });
-                    (200, cluster)
-                } else if path.ends_with("/deorbits") {
-                    let deorbit = json!({ "apiVersion": names::API_VERSION, "kind": "Deorbit", "metadata": metadata,
-                        "spec": { "inCluster": true } });
-                    let list = json!({ "apiVersion": names::API_VERSION, "kind": "DeorbitList", "metadata": {},
-                        "items": [deorbit] });
-                    (200, list)
-                } else {
-                    let metadata = json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-                        "metadata": metadata });
-                    (200, metadata)
-                };
-                let body = Body::from(body.to_string().into_bytes());
-                let response = http::Response::builder().status(code).body(body).unwrap();
-                Ok::<_, std::convert::Infallible>(response)
+                    ),
+                    false => (200, json!({ "kind": "Status", "status": "Success" })),
+                });
             }
+            let found = if path.ends_with("/clusters/prod") {
+                json!({ "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
+                    "metadata": { "name": "prod", "namespace": "team", "uid": "u",
+                        "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": { names::PROTECT: "true" } },
+                    "spec": { "infrastructureRef": { "apiGroup": names::INFRASTRUCTURE_GROUP, "kind": OPENSTACK,
+                        "name": "prod" } } })
+            } else if path.ends_with("/deorbits") {
+                let deorbit = json!({ "apiVersion": names::API_VERSION, "kind": "Deorbit", "metadata": metadata,
+                    "spec": { "inCluster": true } });
+                json!({ "apiVersion": names::API_VERSION, "kind": "DeorbitList", "metadata": {}, "items": [deorbit] })
+            } else {
+                json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata })
+            };
+            Some((200, found))
         });
-        let response = call(Client::new(service, "default")).await;
+        let response = call(client).await;
         let deletes = deletes.lock().unwrap().clone();
         (response, deletes)
     }
