@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::snapshot::Cloud;
+use crate::plan::action::ObjectKind;
 
 /// The memory of a run beside its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,10 +153,9 @@ pub struct Recorded {
     /// Its ID in OpenStack, or driver and handle with any provider; none while the cluster's object names none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Kind of the object in the cluster: PersistentVolumeClaim, PersistentVolume, VolumeSnapshot, Service, Ingress; none
-    /// where it was found by the cluster's name.
+    /// Kind of the object in the cluster; none where it was found by the cluster's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub object: Option<String>,
+    pub object: Option<ObjectKind>,
     /// Namespace of that object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,

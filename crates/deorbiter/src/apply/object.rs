@@ -21,7 +21,7 @@ fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
         ObjectKind::Service => ("", "services"),
         ObjectKind::Ingress => ("networking.k8s.io", "ingresses"),
     };
-    let kind = GroupVersionKind::gvk(group, "v1", object.kind.word());
+    let kind = GroupVersionKind::gvk(group, "v1", &object.kind.to_string());
     let resource = ApiResource::from_gvk_with_plural(&kind, plural);
     match object.namespace.as_str() {
         "" => Api::all_with(client.clone(), &resource),

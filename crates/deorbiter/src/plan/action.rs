@@ -6,12 +6,11 @@ use std::sync::Arc;
 use common::api::deorbit::{self as api, Kind};
 use common::plan::{self, Regarding, Related};
 use common::routes::Route;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::reason::Reason;
 use crate::names;
 use crate::observe::snapshot::{Block, Meta, Run, key};
-use crate::record::Recorded;
 
 /// Kind of an application credential in Events and debris.
 pub const CREDENTIAL: &str = "ApplicationCredential";
@@ -99,8 +98,8 @@ pub enum Form {
     Webhook,
 }
 
-/// A kind of the target that is written to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+/// A kind of the target that is written to, named as the API has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ObjectKind {
     /// snapshot.storage.k8s.io
     VolumeSnapshot,
@@ -118,25 +117,9 @@ pub enum ObjectKind {
     Ingress,
 }
 
-impl ObjectKind {
-    /// As the API has it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            ObjectKind::VolumeSnapshot => "VolumeSnapshot",
-            ObjectKind::VolumeSnapshotContent => "VolumeSnapshotContent",
-            ObjectKind::Pod => "Pod",
-            ObjectKind::PersistentVolumeClaim => "PersistentVolumeClaim",
-            ObjectKind::PersistentVolume => "PersistentVolume",
-            ObjectKind::Service => "Service",
-            ObjectKind::Ingress => "Ingress",
-        }
-    }
-
-    /// Whether the record is of such an object.
-    #[must_use]
-    pub fn has(self, record: &Recorded) -> bool {
-        record.object.as_deref() == Some(self.word())
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
     }
 }
 
@@ -175,9 +158,9 @@ impl Object {
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
-            write!(f, "{} {}", self.kind.word(), self.name)
+            write!(f, "{} {}", self.kind, self.name)
         } else {
-            write!(f, "{} {}/{}", self.kind.word(), self.namespace, self.name)
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
         }
     }
 }
@@ -223,7 +206,7 @@ impl plan::Action for Action {
     fn related(&self) -> Option<Related> {
         match &self.act {
             Act::DeleteObject { object, .. } | Act::SetDeletePolicy { object } => Some(Related {
-                kind: object.kind.word().to_owned(),
+                kind: object.kind.to_string(),
                 namespace: Some(object.namespace.clone()).filter(|namespace| !namespace.is_empty()),
                 name: object.name.clone(),
             }),

@@ -60,7 +60,7 @@ fn agree(found: &mut [Found]) {
         let (Some(id), Some(why)) = (&record.id, &record.kept) else { continue };
         let why = match record.kind {
             Kind::Volume | Kind::Snapshot => {
-                let who = record.object.as_deref().unwrap_or_default();
+                let who = record.object.map(|object| object.to_string()).unwrap_or_default();
                 format!("another {who} that has it stays: {why}")
             }
             // Any other reason depends on what one Service shows of the load balancer, and holds for that one only.
@@ -130,7 +130,7 @@ fn record(
         named: id.is_some(),
         kind,
         id,
-        object: Some(object.word().to_owned()),
+        object: Some(object),
         namespace: meta.namespace.clone(),
         name: meta.name.clone(),
         uid: meta.uid.clone(),

@@ -78,7 +78,7 @@ fn update(old: &mut Recorded, new: &Recorded, is_known: bool) {
         old.kept_by.clone_from(&new.kept_by);
     }
     // An Ingress gets its address after its load balancer.
-    let is_known = ObjectKind::Ingress.has(new) && new.id.is_some();
+    let is_known = new.object == Some(ObjectKind::Ingress) && new.id.is_some();
     if new.tag.is_some() || new.shared || is_known {
         old.tag.clone_from(&new.tag);
         old.shared = new.shared;
@@ -99,7 +99,7 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
             record.named = record.kind != Kind::LoadBalancer;
             record.id = Some(id);
             // No Ingress was observed with the address of this one.
-            record.shared |= ObjectKind::Ingress.has(record);
+            record.shared |= record.object == Some(ObjectKind::Ingress);
         }
     }
 }
@@ -116,7 +116,7 @@ pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster,
     for record in records.iter_mut().filter(|record| waits(record)) {
         let uid = record.uid.as_str();
         if there.contains(uid) && !found.contains(uid) {
-            let object = record.object.as_deref().unwrap_or_default();
+            let object = record.object.map(|object| object.to_string()).unwrap_or_default();
             let why = match provider {
                 Provider::OpenStack => format!(
                     "its {object} has nothing in OpenStack: another driver or controller serves it by now"
@@ -195,8 +195,8 @@ pub fn unproven(
 }
 
 fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> Option<String> {
-    match (record.kind, record.object.as_deref()) {
-        (Kind::LoadBalancer, Some("Service")) => {
+    match (record.kind, record.object) {
+        (Kind::LoadBalancer, Some(ObjectKind::Service)) => {
             let legacy = names::legacy_load_balancer(&record.uid);
             let name = names::service_tag(cluster, &record.namespace, &record.name);
             let found = cloud.only_load_balancer(|seen| {
@@ -204,13 +204,12 @@ fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> 
             });
             found.map(|(id, _)| id.clone())
         }
-        (Kind::LoadBalancer, Some("Ingress")) if names::is_distinctive(cluster) => {
+        (Kind::LoadBalancer, Some(ObjectKind::Ingress)) if names::is_distinctive(cluster) => {
             let name = names::ingress_load_balancer(cluster, &record.namespace, &record.name);
             cloud.only_load_balancer(|seen| seen.name == name).map(|(id, _)| id.clone())
         }
-        (Kind::Volume, Some("PersistentVolumeClaim")) | (Kind::Snapshot, Some("VolumeSnapshot")) => {
-            made.id(record.kind, &record.uid)
-        }
+        (Kind::Volume, Some(ObjectKind::PersistentVolumeClaim))
+        | (Kind::Snapshot, Some(ObjectKind::VolumeSnapshot)) => made.id(record.kind, &record.uid),
         _ => None,
     }
 }

@@ -44,7 +44,9 @@ pub fn steps(
             if !stored.contains(&(kind, id)) || !done.insert((kind, id.to_owned())) {
                 continue;
             }
-            if snapshot.foreign(one.record).is_some() || (early && ObjectKind::Ingress.has(one.record)) {
+            if snapshot.foreign(one.record).is_some()
+                || (early && one.record.object == Some(ObjectKind::Ingress))
+            {
                 continue;
             }
             if let Some(name) = may_go(run, records, cloud, one.record, id) {
@@ -64,7 +66,9 @@ pub fn steps(
 /// after another, and not later.
 fn is_early(run: &Run, phase_since: Option<Timestamp>, now: Timestamp) -> bool {
     let all = run.records.iter().filter(|record| {
-        record.kind == Kind::LoadBalancer && ObjectKind::Ingress.has(record) && record.kept.is_none()
+        record.kind == Kind::LoadBalancer
+            && record.object == Some(ObjectKind::Ingress)
+            && record.kept.is_none()
     });
     let timeouts = &run.spec.timeouts;
     let each = timeouts.load_balancer_grace.duration();
@@ -84,7 +88,7 @@ fn may_go(
     // A floating IP or security group of another cluster's load balancer belongs to that cluster, also after the load
     // balancer is gone.
     let by_another =
-        || ObjectKind::Ingress.has(record) && balancers_of(records, record).any(|one| one.shared);
+        || record.object == Some(ObjectKind::Ingress) && balancers_of(records, record).any(|one| one.shared);
     match record.kind {
         Kind::Volume | Kind::Snapshot => {
             let seen = cloud.block_storage(record.kind, id)?;
@@ -93,7 +97,7 @@ fn may_go(
         Kind::LoadBalancer => {
             let seen = cloud.load_balancers.get(id)?;
             let ready = matches!(seen.provisioning_status.as_str(), "ACTIVE" | "ERROR");
-            if ObjectKind::Ingress.has(record) {
+            if record.object == Some(ObjectKind::Ingress) {
                 // Its Ingress had its address: that was checked when it was observed.
                 let name =
                     names::ingress_load_balancer(&run.spec.cluster_name, &record.namespace, &record.name);

@@ -130,7 +130,7 @@ impl<'a> Judge<'a> {
         let failed = presence == Presence::Present("error_deleting".to_owned());
         let reported = discovery::reported(run, record);
         let mut why = Vec::new();
-        if let (true, Some(kind)) = (object_stays, &record.object) {
+        if let (true, Some(kind)) = (object_stays, record.object) {
             why.push(match object.and_then(|object| object.deleting) {
                 Some(_) => format!("the {kind} is being deleted and still there"),
                 None => format!("the {kind} is still there"),

@@ -53,7 +53,7 @@ pub fn presence(
         return Presence::Present(state);
     }
     // It serves others, and has neither a name nor a tag of the Service.
-    let is_ingress = ObjectKind::Ingress.has(record);
+    let is_ingress = record.object == Some(ObjectKind::Ingress);
     if record.kind == Kind::LoadBalancer
         && record.shared
         && record.tag.is_none()
@@ -102,7 +102,7 @@ fn state_of(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
             let seen = cloud.load_balancers.get(id)?;
             let tagged = record.tag.as_ref().is_some_and(|tag| seen.tags.contains(tag));
             // It has the name of one Ingress, and others have it only by accident: the run waits for it, also if it is shared.
-            if !record.shared || ObjectKind::Ingress.has(record) {
+            if !record.shared || record.object == Some(ObjectKind::Ingress) {
                 Some(seen.provisioning_status.clone())
             } else if tagged {
                 Some("shared, and has our tag".to_owned())

@@ -107,7 +107,7 @@ fn with(found: &[Found], like: impl Fn(&Found) -> bool) -> HashSet<(Kind, &str)>
 /// A resource in OpenStack with its object, or with its own name.
 fn named(record: &Recorded) -> String {
     let id = record.id.as_deref().unwrap_or("no ID yet");
-    match (&record.object, record.namespace.as_str()) {
+    match (record.object, record.namespace.as_str()) {
         (None, _) => format!("{} {id} ({})", record.kind, record.name),
         (Some(object), "") => format!("{} {id} of {object} {}", record.kind, record.name),
         (Some(object), namespace) => format!("{} {id} of {object} {namespace}/{}", record.kind, record.name),

@@ -6,14 +6,15 @@ use common::api::deorbit::{DeorbitStatus, Kind};
 
 use super::*;
 use crate::controller::tests::server as api_server;
+use crate::plan::action::ObjectKind;
 
 /// The greatest length that objects of a cluster can lead to.
-fn longest(kind: Kind, object: &str, name: usize, tag: Option<usize>) -> Recorded {
+fn longest(kind: Kind, object: ObjectKind, name: usize, tag: Option<usize>) -> Recorded {
     let uid = "0d5c9f3e-0000-4000-8000-000000000000";
     Recorded {
         kind,
         id: Some(uid.to_owned()),
-        object: Some(object.to_owned()),
+        object: Some(object),
         namespace: "n".repeat(63),
         name: "n".repeat(name),
         uid: uid.to_owned(),
@@ -87,7 +88,7 @@ fn decision(records: Vec<Arc<Recorded>>, phase: Phase) -> Decision {
 #[tokio::test]
 async fn records_are_read_as_they_were_stored_and_only_what_differs_is_written() {
     let (client, maps) = server();
-    let record = Arc::new(longest(Kind::Volume, "PersistentVolumeClaim", 1, None));
+    let record = Arc::new(longest(Kind::Volume, ObjectKind::PersistentVolumeClaim, 1, None));
     let mut desired = decision(vec![record; IN_CONFIG_MAP + 1], Phase::Inventory);
     let mut object = deorbit(Phase::Inventory);
     object.status = Some(desired.status.clone());
@@ -104,7 +105,7 @@ async fn records_are_read_as_they_were_stored_and_only_what_differs_is_written()
 #[tokio::test]
 async fn a_process_that_stops_between_two_config_maps_stops_no_run() {
     let (client, maps) = server();
-    let record = Arc::new(longest(Kind::Volume, "PersistentVolumeClaim", 1, None));
+    let record = Arc::new(longest(Kind::Volume, ObjectKind::PersistentVolumeClaim, 1, None));
     let object = deorbit(Phase::Inventory);
     let first = decision(vec![Arc::clone(&record)], Phase::Inventory);
     store(&client, &object, &Stored::default(), &first).await.unwrap();
@@ -155,10 +156,10 @@ async fn what_another_version_wrote_is_not_overwritten() {
 #[test]
 fn the_longest_records_fit_into_a_config_map() {
     for record in [
-        longest(Kind::Volume, "PersistentVolumeClaim", 253, None),
-        longest(Kind::Snapshot, "VolumeSnapshotContent", 253, None),
-        longest(Kind::LoadBalancer, "Service", 63, Some(255)),
-        longest(Kind::FloatingIP, "Service", 63, None),
+        longest(Kind::Volume, ObjectKind::PersistentVolumeClaim, 253, None),
+        longest(Kind::Snapshot, ObjectKind::VolumeSnapshotContent, 253, None),
+        longest(Kind::LoadBalancer, ObjectKind::Service, 63, Some(255)),
+        longest(Kind::FloatingIP, ObjectKind::Service, 63, None),
     ] {
         let bytes = serde_json::to_string(&vec![record.clone(); IN_CONFIG_MAP]).unwrap().len();
         // The first one also has the bookkeeping.

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::env::*;
 use crate::names;
 use crate::observe::snapshot::{FloatingIp, Ingress, LoadBalancer, SecurityGroup};
+use crate::plan::action::ObjectKind;
 
 /// An Ingress of Octavia's class with this address, one of another class, and the load balancer with the first one's name: at 10.0.0.9,
 /// without a controller that deletes it.
@@ -135,5 +136,5 @@ fn ingresses_have_their_addresses_and_security_groups_recorded() {
     let recorded = |id: &str| env.run.records.iter().find(|one| one.id.as_deref() == Some(id)).unwrap();
     assert_eq!((recorded("made").kept.as_ref(), recorded("group").kept.as_ref()), (None, None));
     assert!(recorded("own").kept.as_deref().unwrap().contains("did not make it"));
-    assert_eq!(recorded("lb-x").object.as_deref(), Some("Ingress"));
+    assert_eq!(recorded("lb-x").object, Some(ObjectKind::Ingress));
 }
