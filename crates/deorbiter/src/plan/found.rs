@@ -95,24 +95,26 @@ impl Finder<'_> {
         self.run.spec.retained_volumes == RetainedVolumes::Delete
     }
 
-    /// Whether the volume or snapshot has the metadata that keeps it.
-    fn is_kept_in_cinder(&self, kind: Kind, id: Option<&str>) -> bool {
-        id.and_then(|id| self.cloud?.block_storage(kind, id)).is_some_and(|seen| seen.keep)
-    }
-
-    /// Why an object with one of these annotations, settings or policies is kept.
-    fn kept(
-        &self,
-        choice: Choice,
-        field: &str,
-        marks: &[bool],
-        retain: bool,
-        policy: &str,
-    ) -> Option<String> {
+    /// Why an object is kept. `id`: of its volume or snapshot, whose metadata may keep it; `is_annotated`: it has an annotation that keeps it,
+    /// or what it is bound to has one; `retain`: its policy is Retain.
+    fn kept(&self, object: ObjectKind, id: Option<&str>, is_annotated: bool, retain: bool) -> Option<String> {
+        let resources = &self.run.spec.resources;
+        let (kind, choice, field, policy) = match object {
+            ObjectKind::VolumeSnapshot | ObjectKind::VolumeSnapshotContent => {
+                (Kind::Snapshot, resources.snapshots, "snapshots", "deletion policy")
+            }
+            ObjectKind::PersistentVolumeClaim | ObjectKind::PersistentVolume | ObjectKind::Pod => {
+                let choice = resources.persistent_volume_claims;
+                (Kind::Volume, choice, "persistentVolumeClaims", "reclaim policy")
+            }
+            ObjectKind::Service => (Kind::LoadBalancer, resources.services, "services", "policy"),
+            ObjectKind::Ingress => (Kind::LoadBalancer, resources.ingresses, "ingresses", "policy"),
+        };
         if choice == Choice::Keep {
             return Some(format!("spec.resources.{field} is Keep"));
         }
-        if marks.iter().any(|mark| *mark) {
+        let seen = id.and_then(|id| self.cloud?.block_storage(kind, id));
+        if is_annotated || seen.is_some_and(|seen| seen.keep) {
             return Some(format!("it carries {} or {}", names::KEEP, names::JANITOR_KEEP));
         }
         (retain && !self.retained()).then(|| format!("its {policy} is Retain"))

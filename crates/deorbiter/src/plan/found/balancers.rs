@@ -15,13 +15,12 @@ use crate::record::Recorded;
 impl Finder<'_> {
     /// Services that have a load balancer.
     pub(super) fn services(&mut self) {
-        let choice = self.run.spec.resources.services;
         let ours: Vec<_> = self
             .cluster
             .services
             .iter()
             .filter(|service| self.scope.has_class(service.class.as_deref()))
-            .map(|service| (service, self.kept(choice, "services", &[service.meta.keep], false, "")))
+            .map(|service| (service, self.kept(ObjectKind::Service, None, service.meta.keep, false)))
             .collect();
         let cluster = self.run.spec.cluster_name.as_str();
         // Of the Services that share one load balancer: those that are deleted, and those that are kept.
@@ -99,7 +98,6 @@ impl Finder<'_> {
 
     /// Ingresses of Octavia's class.
     pub(super) fn ingresses(&mut self) {
-        let choice = self.run.spec.resources.ingresses;
         for ingress in &self.cluster.ingresses {
             if ingress.class.as_deref() != Some(names::INGRESS_CLASS) {
                 continue;
@@ -109,7 +107,7 @@ impl Finder<'_> {
             let name = names::ingress_load_balancer(cluster, &meta.namespace, &meta.name);
             let cloud = self.cloud.filter(|_| !cluster.is_empty());
             let seen = cloud.and_then(|cloud| cloud.only_load_balancer(|seen| seen.name == name));
-            let kept = self.kept(choice, "ingresses", &[meta.keep], false, "");
+            let kept = self.kept(ObjectKind::Ingress, None, meta.keep, false);
             let id = seen.map(|(id, _)| id.clone());
             let mut load_balancer = record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone());
             if let (Some((_, seen)), Some(cloud)) = (seen, self.cloud) {

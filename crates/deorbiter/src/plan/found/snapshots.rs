@@ -29,7 +29,6 @@ impl Finder<'_> {
             .iter()
             .map(|claim| ((claim.meta.namespace.as_str(), claim.meta.name.as_str()), claim))
             .collect();
-        let choice = self.run.spec.resources.snapshots;
         let mut named = HashSet::new();
         for snapshot in &self.cluster.snapshots {
             let source = snapshot
@@ -47,12 +46,8 @@ impl Finder<'_> {
             named.extend(content.map(|content| content.meta.name.as_str()));
             let id = content.and_then(|content| content.id.clone());
             let retain = content.is_some_and(|content| content.retain);
-            let marks = [
-                snapshot.meta.keep,
-                content.is_some_and(|content| content.meta.keep),
-                self.is_kept_in_cinder(Kind::Snapshot, id.as_deref()),
-            ];
-            let kept = self.kept(choice, "snapshots", &marks, retain, "deletion policy");
+            let is_annotated = snapshot.meta.keep || content.is_some_and(|content| content.meta.keep);
+            let kept = self.kept(ObjectKind::VolumeSnapshot, id.as_deref(), is_annotated, retain);
             if kept.is_some() {
                 let claim =
                     snapshot.claim.iter().map(|claim| (snapshot.meta.namespace.clone(), claim.clone()));
@@ -72,8 +67,8 @@ impl Finder<'_> {
             if named.contains(content.meta.name.as_str()) {
                 continue;
             }
-            let marks = [content.meta.keep, self.is_kept_in_cinder(Kind::Snapshot, content.id.as_deref())];
-            let mut kept = self.kept(choice, "snapshots", &marks, content.retain, "deletion policy");
+            let object = Object::new(ObjectKind::VolumeSnapshotContent, &content.meta);
+            let mut kept = self.kept(object.kind, content.id.as_deref(), content.meta.keep, content.retain);
             // Its policy applies when its VolumeSnapshot is deleted, and it never had one.
             if kept.is_none() && content.was_never_bound() && !self.retained() {
                 kept = Some("no VolumeSnapshot was ever bound to it".to_owned());
@@ -81,7 +76,6 @@ impl Finder<'_> {
             if kept.is_some() {
                 held.volumes.extend(self.source(content));
             }
-            let object = Object::new(ObjectKind::VolumeSnapshotContent, &content.meta);
             let go = self.retained() && content.retain && kept.is_none();
             self.out.push(Found {
                 record: record(Kind::Snapshot, content.id.clone(), object.kind, &content.meta, kept),

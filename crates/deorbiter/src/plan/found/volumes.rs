@@ -39,13 +39,9 @@ impl Finder<'_> {
             let late = || made.as_ref()?.id(Kind::Volume, &claim.meta.uid);
             let id = volume.map(|volume| volume.id.clone()).or_else(late);
             let retain = volume.is_some_and(|volume| volume.retain);
-            let marks = [
-                claim.meta.keep,
-                volume.is_some_and(|volume| volume.meta.keep),
-                self.is_kept_in_cinder(Kind::Volume, id.as_deref()),
-            ];
-            let choice = self.run.spec.resources.persistent_volume_claims;
-            let mut kept = self.kept(choice, "persistentVolumeClaims", &marks, retain, "reclaim policy");
+            let is_annotated = claim.meta.keep || volume.is_some_and(|volume| volume.meta.keep);
+            let object = Object::new(ObjectKind::PersistentVolumeClaim, &claim.meta);
+            let mut kept = self.kept(object.kind, id.as_deref(), is_annotated, retain);
             let name = (claim.meta.namespace.clone(), claim.meta.name.clone());
             if kept.is_none() && (held.claims.contains(&name) || held.holds(id.as_deref())) {
                 kept = Some(Held::WHY.to_owned());
@@ -53,7 +49,6 @@ impl Finder<'_> {
             if kept.is_none() && in_use.contains(&(name.0.as_str(), name.1.as_str())) {
                 kept = Some(format!("a pod that holds it carries {}", names::KEEP));
             }
-            let object = Object::new(ObjectKind::PersistentVolumeClaim, &claim.meta);
             let release = volume.filter(|volume| volume.retain && kept.is_none());
             self.out.push(Found {
                 record: record(Kind::Volume, id, object.kind, &claim.meta, kept),
@@ -77,10 +72,8 @@ impl Finder<'_> {
             if has_claim || named.into_iter().any(|claim| volume.is_for(claim)) {
                 continue;
             }
-            let choice = self.run.spec.resources.persistent_volume_claims;
-            let marks = [volume.meta.keep, self.is_kept_in_cinder(Kind::Volume, Some(&volume.id))];
-            let mut kept =
-                self.kept(choice, "persistentVolumeClaims", &marks, volume.retain, "reclaim policy");
+            let object = Object::new(ObjectKind::PersistentVolume, &volume.meta);
+            let mut kept = self.kept(object.kind, Some(&volume.id), volume.meta.keep, volume.retain);
             if kept.is_none() && held.holds(Some(&volume.id)) {
                 kept = Some(Held::WHY.to_owned());
             }
@@ -90,7 +83,6 @@ impl Finder<'_> {
             if kept.is_none() && never_bound && (is_only_name || !self.retained()) {
                 kept = Some("no claim was ever bound to it".to_owned());
             }
-            let object = Object::new(ObjectKind::PersistentVolume, &volume.meta);
             let go = kept.is_none() && volume.retain;
             self.out.push(Found {
                 record: record(Kind::Volume, Some(volume.id.clone()), object.kind, &volume.meta, kept),
