@@ -23,7 +23,7 @@ mod other;
 pub use other::{DRIVER, OtherCloud};
 
 /// The faults and disturbances of one simulation; none by default. Numbers and ranges count reconciliations.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Course {
     pub csi_stopped: bool,
     pub ccm_stopped: bool,
@@ -51,28 +51,6 @@ pub struct Course {
     pub recreates_routes: bool,
     /// So many times Keystone refuses to delete the application credential.
     pub credential_stays: usize,
-}
-
-impl Default for Course {
-    fn default() -> Self {
-        Course {
-            csi_stopped: false,
-            ccm_stopped: false,
-            recreates: false,
-            outage: 0..0,
-            cloud_outage: 0..0,
-            refused: 0..0,
-            cloud_refused: 0..0,
-            dies_before_acts: None,
-            dies_after_first: None,
-            aborted: None,
-            refuses: None,
-            clings: 0,
-            makes: None,
-            recreates_routes: false,
-            credential_stays: 0,
-        }
-    }
 }
 
 #[derive(Debug)]
