@@ -6,7 +6,9 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -221,26 +223,64 @@ async fn wait_until_granted(
         Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
         None => (grant.resource.as_str(), None),
     };
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(user.name.clone()),
-            groups: Some(user.groups.clone()),
-            resource_attributes: Some(ResourceAttributes {
-                namespace: namespace.clone(),
-                group: Some(grant.group.clone()),
-                resource: Some(resource.to_owned()),
-                subresource,
-                name: grant.name.clone(),
-                verb: Some(grant.verb.clone()),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
-    };
-    let reviews = Api::<SubjectAccessReview>::all(client.clone());
+    let resource_attributes = Some(ResourceAttributes {
+        namespace: namespace.clone(),
+        group: Some(grant.group.clone()),
+        resource: Some(resource.to_owned()),
+        subresource,
+        name: grant.name.clone(),
+        verb: Some(grant.verb.clone()),
+        ..ResourceAttributes::default()
+    });
     let right = format!("the right of {} to {} {}", user.name, grant.verb, grant.resource);
-    wait::until(&right, async || {
+    let spec = SubjectAccessReviewSpec { resource_attributes, ..SubjectAccessReviewSpec::default() };
+    wait_until_allowed(client, user, spec, &right).await
+}
+
+/// Waits until the API server's authorizer allows what the first of a Role's rules has first. It reads Roles and bindings from watches, and
+/// a program that ends at a refusal must not be started before.
+///
+/// # Errors
+/// The rule names no verb; or the authorizer does not allow it within [`wait::TIMEOUT`].
+pub async fn until_effective(
+    client: &Client,
+    user: &User,
+    namespace: Option<&str>,
+    rules: &[Value],
+) -> Result<()> {
+    let rule = rules.first().context("a Role has rules")?;
+    let first = |key: &str| rule.pointer(&format!("/{key}/0")).and_then(Value::as_str).map(str::to_owned);
+    let verb = first("verbs").context("a rule has verbs")?;
+    if let Some(path) = first("nonResourceURLs") {
+        let right = format!("the right of {} to {verb} {path}", user.name);
+        let attributes = NonResourceAttributes { path: Some(path), verb: Some(verb) };
+        let spec = SubjectAccessReviewSpec {
+            non_resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        return wait_until_allowed(client, user, spec, &right).await;
+    }
+    let grant = Grant {
+        namespace: None,
+        group: first("apiGroups").unwrap_or_default(),
+        resource: first("resources").context("a rule has resources")?,
+        name: first("resourceNames"),
+        verb,
+    };
+    wait_until_granted(client, user, &namespace.map(str::to_owned), &grant).await
+}
+
+async fn wait_until_allowed(
+    client: &Client,
+    user: &User,
+    spec: SubjectAccessReviewSpec,
+    right: &str,
+) -> Result<()> {
+    let spec =
+        SubjectAccessReviewSpec { user: Some(user.name.clone()), groups: Some(user.groups.clone()), ..spec };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let reviews = Api::<SubjectAccessReview>::all(client.clone());
+    wait::until(right, async || {
         let review = reviews.create(&PostParams::default(), &review).await?;
         Ok(review.status.is_some_and(|status| status.allowed).then_some(()))
     })

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use apinetlet::api::source;
 use e2e::ironcore::CERTIFICATE;
 use e2e::program::Program;
+use e2e::rights::{User, until_effective};
 use e2e::wait::until;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -35,6 +36,8 @@ fn requests(client: &str) -> Vec<Value> {
 
 async fn grant(client: &Client, name: &str, group: &str, rules: Vec<Value>) {
     let rbac = "rbac.authorization.k8s.io";
+    let user = User { name: name.to_owned(), groups: vec![group.to_owned()] };
+    let first = rules.first().cloned();
     let role = json!({
         "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": { "name": name }, "rules": rules,
     });
@@ -48,6 +51,7 @@ async fn grant(client: &Client, name: &str, group: &str, rules: Vec<Value>) {
     roles.patch(name, &parameters, &Patch::Apply(role)).await.unwrap();
     let bindings = Api::<ClusterRoleBinding>::all(client.clone());
     bindings.patch(name, &parameters, &Patch::Apply(binding)).await.unwrap();
+    until_effective(client, &user, None, first.as_slice()).await.unwrap();
 }
 
 /// The client certificate of a kubeconfig; None while there is no kubeconfig.

@@ -1,7 +1,7 @@
 //! The permissions of apinetlet in both clusters, from upstream's manifests and from those of this project.
 
 use e2e::kustomize::{Overlay, manifests};
-use e2e::rights::{Rights, User};
+use e2e::rights::{Rights, User, until_effective};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -59,5 +59,7 @@ pub async fn grant(client: &Client, namespace: &str, files: &[&str]) -> User {
     roles.create(&parameters, &serde_json::from_value(role).unwrap()).await.unwrap();
     let bindings = Api::<RoleBinding>::namespaced(client.clone(), namespace);
     bindings.create(&parameters, &serde_json::from_value(binding).unwrap()).await.unwrap();
-    User { name: user, groups: Vec::new() }
+    let user = User { name: user, groups: Vec::new() };
+    until_effective(client, &user, Some(namespace), &rules).await.unwrap();
+    user
 }

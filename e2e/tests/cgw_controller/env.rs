@@ -8,6 +8,7 @@ use bytes::Bytes;
 use e2e::control_plane::{ControlPlane, Reservation};
 use e2e::fault_proxy::{FaultProxy, Recorded, Upstream};
 use e2e::program::{Launch, Program};
+use e2e::rights::{User, until_effective};
 use http_body_util::{BodyExt as _, Full};
 use hyper::service::service_fn;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
@@ -253,6 +254,9 @@ impl TestEnv {
             }),
         )
         .await;
+        let user = User { name: format!("system:serviceaccount:{}:{account}", self.own), groups: Vec::new() };
+        let rules = rules.as_array().unwrap();
+        until_effective(&self.client, &user, None, rules).await.unwrap();
     }
 
     /// A controller without its last flags; several may run.

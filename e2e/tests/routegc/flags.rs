@@ -1,6 +1,7 @@
 //! One router by flags, without RouteGC objects.
 
 use e2e::natgw::run;
+use e2e::rights::{User, until_effective};
 use e2e::routegc::{PODS, TestEnv, pods};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -24,6 +25,10 @@ async fn grant_config_maps(env: &TestEnv) {
     .unwrap();
     Api::namespaced(env.client.clone(), namespace).create(&PostParams::default(), &role).await.unwrap();
     Api::namespaced(env.client.clone(), namespace).create(&PostParams::default(), &binding).await.unwrap();
+    let account = format!("system:serviceaccount:{namespace}:routegc");
+    let user = User { name: account, groups: Vec::new() };
+    let rule = json!({ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"] });
+    until_effective(&env.client, &user, Some(namespace), &[rule]).await.unwrap();
 }
 
 #[tokio::test]
