@@ -1,9 +1,11 @@
 //! Events of the Node, metrics and `/statusz` of the keeper.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::admin::Status;
 use common::events::Events;
+use common::readiness::Check;
 
 use super::act::{Because, Kind, step};
 use super::metrics::KeeperMetrics;
@@ -28,6 +30,19 @@ pub struct Reporter {
     pub metrics: KeeperMetrics,
     /// `/statusz`.
     pub status: Status,
+    /// `/readyz` shows why the changed configuration is not used.
+    pub configuration: Check,
+    /// The reasons.
+    pub outdated: Arc<Mutex<Outdated>>,
+}
+
+/// Why the changed configuration is not used. One problem can end while the other one remains.
+#[derive(Debug, Default)]
+pub struct Outdated {
+    /// The file cannot be used.
+    file: Option<String>,
+    /// keepalived refuses the last configuration that could be read, or was not reloaded with it.
+    keepalived: Option<String>,
 }
 
 impl Reporter {
@@ -96,9 +111,36 @@ impl Reporter {
         }
     }
 
-    /// Whether the changed configuration is used.
-    pub fn configured(&self, is_used: bool) {
-        self.metrics.configuration_outdated.set(i64::from(!is_used));
+    /// The file of the configuration was read. The same problem is logged once.
+    pub fn read_configuration(&self, problem: Option<String>) {
+        self.update_outdated(|outdated| {
+            if let Some(problem) = problem.as_ref().filter(|problem| outdated.file.as_ref() != Some(*problem))
+            {
+                tracing::error!("the changed configuration is not used: {problem}");
+            }
+            outdated.file = problem;
+        });
+    }
+
+    /// keepalived has the configuration that was read last, or does not have it for this reason.
+    pub fn applied_configuration(&self, problem: Option<String>) {
+        self.update_outdated(|outdated| {
+            if let Some(problem) = &problem {
+                tracing::error!("the changed configuration is not used: {problem}");
+            }
+            outdated.keepalived = problem;
+        });
+    }
+
+    fn update_outdated(&self, update: impl FnOnce(&mut Outdated)) {
+        let mut outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner);
+        update(&mut outdated);
+        let problem = outdated.file.as_ref().or(outdated.keepalived.as_ref());
+        self.metrics.configuration_outdated.set(i64::from(problem.is_some()));
+        match problem {
+            Some(problem) => self.configuration.failing(problem),
+            None => self.configuration.ready(),
+        }
     }
 
     /// Whether the entry of the store hosts is there.

@@ -8,12 +8,11 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use common::readiness::Check;
 use common::runtime::{ConfigError, Runtime};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
@@ -97,7 +96,7 @@ impl Setup {
 pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
     let Setup { args, router, controller, program } = setup;
     let readiness = &runtime.readiness;
-    let [keepalived_ready, registered_ready, status_ready, configuration_ready] =
+    let [keepalived_ready, registered_ready, status_ready, configuration] =
         ["keepalived", "registration", "status-server", "configuration"].map(|name| readiness.check(name));
     let reporter = Reporter {
         node: router.node.clone(),
@@ -105,6 +104,8 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
         events: runtime.events.clone(),
         metrics: KeeperMetrics::new(runtime.metrics.registry()).context("registering metrics")?,
         status: runtime.status.clone(),
+        configuration,
+        outdated: Arc::default(),
     };
     let run_dir = RunDir::new(args.run_dir);
     let _lock = run_dir.lock().with_context(|| format!("locking {}", run_dir.path().display()))?;
@@ -130,7 +131,6 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
         refused: None,
         reporter: reporter.clone(),
         readiness: keepalived_ready,
-        configuration: configuration_ready.clone(),
     };
     let earlier = run_dir.record().unwrap_or_else(|error| {
         tracing::warn!("the record of an earlier keeper cannot be read: {error}");
@@ -139,7 +139,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
     supervisor.take_over(earlier.as_ref());
     let heartbeats = run_dir.heartbeats(sys::monotonic()).context("writing the heartbeat")?;
     supervisor.configure().await.map_err(|error| ConfigError(format!("{error:#}")))?;
-    configuration_ready.ready();
+    reporter.applied_configuration(None);
 
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("reading a random number")?;
     let services: Api<Service> = Api::namespaced(runtime.client.clone(), &runtime.namespace);
@@ -156,7 +156,7 @@ pub async fn run(runtime: Runtime, setup: Setup) -> anyhow::Result<()> {
                 report(vrrp.clone(), reporter.clone()),
                 status::serve(source, status_port, status_ready),
                 registration.run(router.clone(), observed.clone(), registered_ready, reporter.clone()),
-                follow_configuration(&args.config, router_sender, &configuration_ready, &reporter),
+                follow_configuration(&args.config, &router_sender, &reporter),
             )
         };
         tokio::select! {
@@ -234,40 +234,30 @@ async fn report(mut vrrp: watch::Receiver<Vrrp>, reporter: Reporter) {
     }
 }
 
-/// Applies a changed file, if the process can do so without a restart.
-async fn follow_configuration(
-    path: &std::path::Path,
-    router: watch::Sender<Arc<Router>>,
-    readiness: &Check,
-    reporter: &Reporter,
-) {
-    let mut reported = None;
+/// Applies a changed file.
+async fn follow_configuration(path: &Path, router: &watch::Sender<Arc<Router>>, reporter: &Reporter) {
     loop {
         sleep(CONFIGURATION).await;
-        let current = Arc::clone(&router.borrow());
-        let next = match Router::load(path, &current.node, current.node_ip) {
-            Ok(next) => current.can_become(&next).map(|()| next),
-            Err(error) => Err(error.to_string()),
-        };
-        match next {
-            Ok(next) => {
-                if reported.take().is_some() {
-                    readiness.ready();
-                    reporter.configured(true);
-                }
-                router.send_if_modified(|router| {
-                    let changed = **router != next;
-                    *router = Arc::new(next);
-                    changed
-                });
-            }
-            Err(problem) if reported.as_ref() == Some(&problem) => {}
-            Err(problem) => {
-                tracing::error!("the changed configuration is not used: {problem}");
-                readiness.failing(&problem);
-                reporter.configured(false);
-                reported = Some(problem);
-            }
+        read_configuration(path, router, reporter);
+    }
+}
+
+/// Reads the file, and changes the configuration to it, if the process can do so without a restart.
+pub(super) fn read_configuration(path: &Path, router: &watch::Sender<Arc<Router>>, reporter: &Reporter) {
+    let current = Arc::clone(&router.borrow());
+    let next = match Router::load(path, &current.node, current.node_ip) {
+        Ok(next) => current.can_become(&next).map(|()| next),
+        Err(error) => Err(error.to_string()),
+    };
+    match next {
+        Ok(next) => {
+            reporter.read_configuration(None);
+            router.send_if_modified(|router| {
+                let changed = **router != next;
+                *router = Arc::new(next);
+                changed
+            });
         }
+        Err(problem) => reporter.read_configuration(Some(problem)),
     }
 }

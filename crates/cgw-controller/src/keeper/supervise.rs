@@ -90,8 +90,6 @@ pub struct Supervisor {
     pub reporter: Reporter,
     /// Ready while keepalived runs.
     pub readiness: Check,
-    /// `/readyz` shows a configuration that keepalived refuses.
-    pub configuration: Check,
 }
 
 /// Why keepalived does not run any more.
@@ -298,8 +296,7 @@ impl Supervisor {
 
     fn used(&mut self) {
         self.refused = None;
-        self.configuration.ready();
-        self.reporter.configured(true);
+        self.reporter.applied_configuration(None);
     }
 
     fn is_retry_due(&self, now: Duration) -> bool {
@@ -308,9 +305,7 @@ impl Supervisor {
 
     fn not_used(&mut self, error: &anyhow::Error) {
         self.refused = Some(sys::monotonic());
-        self.configuration.failing(format!("{error:#}"));
-        self.reporter.configured(false);
-        tracing::error!("the changed configuration is not used: {error:#}");
+        self.reporter.applied_configuration(Some(format!("{error:#}")));
     }
 
     /// After a while the record has only the VIPs of the present configuration: another virtual router of this node may have the others by

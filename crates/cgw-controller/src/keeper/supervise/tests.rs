@@ -9,6 +9,7 @@ use kube::client::Body;
 use prometheus::{Registry, TextEncoder};
 
 use super::super::metrics::KeeperMetrics;
+use super::super::run::read_configuration;
 use super::*;
 
 fn router(vip: &str) -> Arc<Router> {
@@ -43,9 +44,10 @@ fn supervisor(
             events: Events::new(client, &metrics, "cgw-controller", "test".to_owned()),
             metrics: KeeperMetrics::new(registry).unwrap(),
             status: Status::default(),
+            configuration: readiness.check("configuration"),
+            outdated: Arc::default(),
         },
         readiness: readiness.check("keepalived"),
-        configuration: readiness.check("configuration"),
     };
     (sender, supervisor)
 }
@@ -102,6 +104,33 @@ async fn the_configuration_is_checked_again() {
     assert!(!supervisor.is_retry_due(now + 2 * RETRY));
 }
 
+async fn the_problem_of_the_file_and_that_of_keepalived_are_shown_until_each_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (readiness, registry) = (Readiness::default(), Registry::new());
+    let (sender, mut supervisor) = supervisor(folder.path(), &readiness, &registry);
+    supervisor.configure().await.unwrap();
+    let mut running = supervisor.start().await.unwrap();
+    let reporter = supervisor.reporter.clone();
+    let file = folder.path().join("router.yaml");
+    let change = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        read_configuration(&file, &sender, &reporter);
+        is_shown(&readiness, &registry)
+    };
+    let valid = "vrid: 51\ninterface: eth0\nvips: [192.168.50.202]\npeers: []\n";
+    assert!(!change(valid), "keepalived has not checked it yet");
+    supervisor.keepalived = "false".into();
+    supervisor.reload(&mut running).await;
+    assert!(is_shown(&readiness, &registry) && change("vrid: 0\n"));
+    assert!(change(valid), "keepalived still refuses it");
+    // The check of an earlier configuration succeeds while the file is broken.
+    assert!(change("vrid: 0\n"));
+    supervisor.keepalived = "true".into();
+    supervisor.reload(&mut running).await;
+    assert!(is_shown(&readiness, &registry), "the file is still broken");
+    assert!(!change(valid));
+}
+
 async fn addresses_that_the_guard_removed_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (readiness, registry) = (Readiness::default(), Registry::new());
@@ -129,6 +158,11 @@ fn a_refused_configuration_does_not_remove_vips_from_the_record() {
 #[test]
 fn removals_of_the_guard_are_counted_when_the_keeper_runs_again() {
     isolated(|| run(addresses_that_the_guard_removed_are_counted()));
+}
+
+#[test]
+fn a_file_that_can_be_read_again_does_not_hide_that_keepalived_refuses_it() {
+    isolated(|| run(the_problem_of_the_file_and_that_of_keepalived_are_shown_until_each_has_ended()));
 }
 
 #[test]
