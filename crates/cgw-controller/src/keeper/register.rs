@@ -119,20 +119,21 @@ impl Registration {
         Err(format!("{CONFLICTS} writes to the Service {store} conflicted"))
     }
 
-    /// The end of the keeper.
+    /// The end of the keeper. An entry that cannot be removed does not keep the others.
     pub async fn remove(&self) {
-        if self.written.is_empty() {
-            return;
-        }
         let removal = async {
+            let mut removed = Vec::new();
             for key in &self.written {
-                self.remove_entry(key).await?;
+                match self.remove_entry(key).await {
+                    Ok(()) => removed.push(key),
+                    Err(error) => tracing::warn!(key, "the entry of this keeper stays: {error}"),
+                }
             }
-            Ok::<_, String>(())
+            removed
         };
         match timeout(REMOVAL, removal).await {
-            Ok(Ok(())) => tracing::info!(store = self.store, keys = ?self.written, "unregistered"),
-            Ok(Err(error)) => tracing::warn!("the entry of this keeper stays: {error}"),
+            Ok(removed) if removed.is_empty() => {}
+            Ok(removed) => tracing::info!(store = self.store, keys = ?removed, "unregistered"),
             Err(_) => tracing::warn!("the entry of this keeper stays: no response within {REMOVAL:?}"),
         }
     }
@@ -200,7 +201,10 @@ mod tests {
         }
     }
 
-    /// In a store that executes each write, and responds to it only if `responds`.
+    /// The store refuses to change the entry of this address.
+    const REFUSED: &str = "192.168.50.19";
+
+    /// In a store that executes each other write, and responds to it only if `responds`.
     fn registration(annotations: &Annotations, responds: &Arc<AtomicBool>) -> Registration {
         let (annotations, responds) = (Arc::clone(annotations), Arc::clone(responds));
         let api = tower::service_fn(move |request: http::Request<Body>| {
@@ -210,6 +214,9 @@ mod tests {
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 if is_write {
                     let patch: Value = serde_json::from_slice(&body).unwrap();
+                    if patch.to_string().contains(REFUSED) {
+                        return Ok(http::Response::builder().status(403).body(Body::empty()).unwrap());
+                    }
                     for (key, value) in patch["metadata"]["annotations"].as_object().unwrap() {
                         let mut all = annotations.lock().unwrap();
                         match value.as_str() {
@@ -260,5 +267,20 @@ mod tests {
         assert_eq!(keys(), [second.key()]);
         registration.remove().await;
         assert_eq!(keys(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_cannot_be_removed_does_not_keep_the_others() {
+        let (annotations, responds) = (Annotations::default(), Arc::new(AtomicBool::new(true)));
+        let mut registration = registration(&annotations, &responds);
+        let (refused, other) = (host(REFUSED), host("192.168.50.21"));
+        for host in [&refused, &other] {
+            annotations.lock().unwrap().insert(host.key(), serde_json::to_string(host).unwrap());
+            registration.written.insert(host.key());
+        }
+        assert_eq!(registration.written.first(), Some(&refused.key()), "it is removed first");
+        registration.remove().await;
+        let keys: Vec<String> = annotations.lock().unwrap().keys().cloned().collect();
+        assert_eq!(keys, [refused.key()]);
     }
 }
