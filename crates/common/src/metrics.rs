@@ -38,6 +38,18 @@ pub struct Metrics {
     events: IntCounterVec,
 }
 
+/// Registers a metric and returns it. The registry has a clone, which shares its values.
+///
+/// # Errors
+/// Its name is registered already.
+pub fn register<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: C,
+) -> Result<C, prometheus::Error> {
+    registry.register(Box::new(collector.clone()))?;
+    Ok(collector)
+}
+
 /// The result of publishing an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventResult {

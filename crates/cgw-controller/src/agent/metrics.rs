@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use common::metrics::register;
 use common::plan::{Problem, Reason as _};
 use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -39,33 +40,23 @@ impl Metrics {
     /// A name that is registered already.
     pub fn new(registry: &Registry) -> Result<Metrics, prometheus::Error> {
         let gauges = |name: &str, help: &str, label: &str| {
-            let gauges = IntGaugeVec::new(Opts::new(name, help), &[label])?;
-            registry.register(Box::new(gauges.clone()))?;
-            Ok::<_, prometheus::Error>(gauges)
+            register(registry, IntGaugeVec::new(Opts::new(name, help), &[label])?)
         };
         let counters = |name: &str, help: &str, label: &str| {
-            let counters = IntCounterVec::new(Opts::new(name, help), &[label])?;
-            registry.register(Box::new(counters.clone()))?;
-            Ok::<_, prometheus::Error>(counters)
+            register(registry, IntCounterVec::new(Opts::new(name, help), &[label])?)
         };
-        let apply_seconds = Histogram::with_opts(
-            HistogramOpts::new(
-                "cgw_agent_apply_duration_seconds",
-                "Duration of comparing and programming the datapath",
-            )
-            .buckets(APPLY_SECONDS.to_vec()),
-        )?;
-        registry.register(Box::new(apply_seconds.clone()))?;
-        let apply_errors = IntCounter::new(
+        let seconds = HistogramOpts::new(
+            "cgw_agent_apply_duration_seconds",
+            "Duration of comparing and programming the datapath",
+        );
+        let errors = IntCounter::new(
             "cgw_agent_apply_errors_total",
             "Times that the datapath could not be programmed",
         )?;
-        registry.register(Box::new(apply_errors.clone()))?;
         let generation = IntGauge::new(
             "cgw_agent_datapath_generation",
             "How many different datapaths were programmed since the start; 0: none yet",
         )?;
-        registry.register(Box::new(generation.clone()))?;
         let metrics = Metrics {
             entries: gauges("cgw_agent_programmed_entries", "Entries of the programmed datapath", "object")?,
             vips: gauges("cgw_agent_vips", "VIPs by the gateway that packets are sent to", "gateway")?,
@@ -80,9 +71,12 @@ impl Metrics {
                 "Problems of the last reconciliation that Events describe",
                 "reason",
             )?,
-            apply_seconds,
-            apply_errors,
-            generation,
+            apply_seconds: register(
+                registry,
+                Histogram::with_opts(seconds.buckets(APPLY_SECONDS.to_vec()))?,
+            )?,
+            apply_errors: register(registry, errors)?,
+            generation: register(registry, generation)?,
         };
         for object in OBJECTS {
             metrics.changes.with_label_values(&[object]);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use common::metrics::register;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// The problems, as labels.
@@ -29,39 +30,30 @@ impl Metrics {
     /// A name is registered already.
     pub fn new(registry: &Registry) -> Result<Metrics, prometheus::Error> {
         let counters = |name: &str, help: &str, labels: &[&str]| {
-            let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(counters.clone()))?;
-            Ok::<_, prometheus::Error>(counters)
+            register(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
         };
         let gauges = |name: &str, help: &str, labels: &[&str]| {
-            let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(gauges.clone()))?;
-            Ok::<_, prometheus::Error>(gauges)
+            register(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
         };
-        let notify = Histogram::with_opts(
-            HistogramOpts::new(
-                "cgw_controller_master_notify_seconds",
-                "From a notification of a keeper until the last Service is patched",
-            )
-            .buckets(NOTIFY_SECONDS.to_vec()),
-        )?;
-        registry.register(Box::new(notify.clone()))?;
+        let seconds = HistogramOpts::new(
+            "cgw_controller_master_notify_seconds",
+            "From a notification of a keeper until the last Service is patched",
+        );
         let hosts = IntGauge::new("cgw_controller_keepers", "Keepers that are registered")?;
-        registry.register(Box::new(hosts.clone()))?;
         let metrics = Metrics {
             requests: counters(
                 "cgw_controller_requests_total",
                 "Authenticated requests of the HTTP API, by route and status code",
                 &["route", "code"],
             )?,
-            notify,
+            notify: register(registry, Histogram::with_opts(seconds.buckets(NOTIFY_SECONDS.to_vec()))?)?,
             patched: counters(
                 "cgw_controller_service_patches_total",
                 "Patches of tenants' Services, by result",
                 &["result"],
             )?,
             bindings: gauges("cgw_controller_bindings", "Bound VIPs, by scope", &["scope"])?,
-            hosts,
+            hosts: register(registry, hosts)?,
             problems: gauges(
                 "cgw_controller_problems",
                 "VIPs, and entries of stores, with a problem that a person has to solve, by reason",

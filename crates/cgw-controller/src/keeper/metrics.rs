@@ -1,8 +1,7 @@
 //! Metrics of the keeper. A process has one virtual router, so none of them needs a label for it.
 
-use prometheus::{
-    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector,
-};
+use common::metrics::register;
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 /// From a request in the same cluster to several failed ones.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -27,17 +26,10 @@ impl KeeperMetrics {
     /// # Errors
     /// They are registered already.
     pub fn new(registry: &Registry) -> Result<KeeperMetrics, prometheus::Error> {
-        fn add<C: Collector + Clone + 'static>(
-            registry: &Registry,
-            metric: C,
-        ) -> Result<C, prometheus::Error> {
-            registry.register(Box::new(metric.clone()))?;
-            Ok(metric)
-        }
-        let gauge = |name: &str, help: &str| add(registry, IntGauge::new(name, help)?);
-        let counter = |name: &str, help: &str| add(registry, IntCounter::new(name, help)?);
+        let gauge = |name: &str, help: &str| register(registry, IntGauge::new(name, help)?);
+        let counter = |name: &str, help: &str| register(registry, IntCounter::new(name, help)?);
         let counters = |name: &str, help: &str, label: &str| {
-            add(registry, IntCounterVec::new(Opts::new(name, help), &[label])?)
+            register(registry, IntCounterVec::new(Opts::new(name, help), &[label])?)
         };
         let seconds = HistogramOpts::new(
             "cgw_keeper_notification_seconds",
@@ -59,7 +51,10 @@ impl KeeperMetrics {
                 "State changes of the VRRP instance",
                 "state",
             )?,
-            notification_seconds: add(registry, Histogram::with_opts(seconds.buckets(SECONDS.to_vec()))?)?,
+            notification_seconds: register(
+                registry,
+                Histogram::with_opts(seconds.buckets(SECONDS.to_vec()))?,
+            )?,
             notification_failures: counter(
                 "cgw_keeper_notification_failures_total",
                 "Notifications that the controller did not confirm",
