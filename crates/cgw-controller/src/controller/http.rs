@@ -79,7 +79,9 @@ impl Http {
             Ok(route) => self.handle(caller, request, route).await.unwrap_or_else(refused),
             Err(refusal) => refused(refusal),
         };
-        self.metrics.requested(label, response.status().as_u16());
+        // Another path than those of the API is `other`.
+        let (label, code) = (label.unwrap_or("other"), response.status());
+        self.metrics.requests.with_label_values(&[label, code.as_str()]).inc();
         response
     }
 
@@ -120,7 +122,7 @@ impl Http {
                 let started = Instant::now();
                 let sender = Sender { user, address: caller.peer.ip(), node: node(caller) };
                 let result = self.bindings.notify(&notify, &sender, &self.keepers).await;
-                self.metrics.notified(started.elapsed());
+                self.metrics.notify.observe(started.elapsed().as_secs_f64());
                 Ok(replied(result))
             }
         }

@@ -1,7 +1,5 @@
 //! Metrics of the controller, in addition to those of all programs.
 
-use std::time::Duration;
-
 use common::metrics::register;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
@@ -12,15 +10,15 @@ const PROBLEMS: [&str; 6] =
 /// From a flip of a few Services, in milliseconds, to one of thousands while the API server is slow.
 const NOTIFY_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
 
-/// Counters and gauges of the controller.
+/// The metrics, which their users set. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    requests: IntCounterVec,
-    notify: Histogram,
-    patched: IntCounterVec,
-    bindings: IntGaugeVec,
-    hosts: IntGauge,
-    problems: IntGaugeVec,
+    pub(super) requests: IntCounterVec,
+    pub(super) notify: Histogram,
+    pub(super) patched: IntCounterVec,
+    pub(super) bindings: IntGaugeVec,
+    pub(super) hosts: IntGauge,
+    pub(super) problems: IntGaugeVec,
 }
 
 impl Metrics {
@@ -67,43 +65,5 @@ impl Metrics {
             metrics.problems.with_label_values(&[reason]);
         }
         Ok(metrics)
-    }
-
-    /// Counts a request. Another path than those of the API is `other`.
-    pub fn requested(&self, route: Option<&'static str>, code: u16) {
-        self.requests.with_label_values(&[route.unwrap_or("other"), &code.to_string()]).inc();
-    }
-
-    /// Measures a notification.
-    pub fn notified(&self, took: Duration) {
-        self.notify.observe(took.as_secs_f64());
-    }
-
-    /// Counts a patch of a Service.
-    pub fn patched(&self, result: &'static str) {
-        self.patched.with_label_values(&[result]).inc();
-    }
-
-    /// Sets the numbers of bindings by scope, and of keepers.
-    pub fn observed(&self, namespaces: usize, services: usize, hosts: usize) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.bindings.with_label_values(&["namespace"]).set(number(namespaces));
-        self.bindings.with_label_values(&["service"]).set(number(services));
-        self.hosts.set(number(hosts));
-    }
-
-    /// Sets the number of entries of stores that cannot be read.
-    pub fn invalid_entries(&self, count: usize) {
-        self.problems.with_label_values(&["InvalidEntry"]).set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// A problem of a VIP begins.
-    pub fn problem_begins(&self, reason: &'static str) {
-        self.problems.with_label_values(&[reason]).inc();
-    }
-
-    /// A problem of a VIP ends.
-    pub fn problem_ends(&self, reason: &'static str) {
-        self.problems.with_label_values(&[reason]).dec();
     }
 }

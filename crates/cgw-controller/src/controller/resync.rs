@@ -124,7 +124,10 @@ impl Resync {
             owners.filter(|owner| matches!(owner, Owner::Namespace { .. }) == is_namespace).count()
         };
         let (namespaces, services) = (scope(true), scope(false));
-        self.metrics.observed(namespaces, services, hosts.hosts.len());
+        let Metrics { bindings, hosts: keepers, .. } = &self.metrics;
+        bindings.with_label_values(&["namespace"]).set(gauge(namespaces));
+        bindings.with_label_values(&["service"]).set(gauge(services));
+        keepers.set(gauge(hosts.hosts.len()));
         let status = &self.bindings.runtime.status;
         status.set("bindings", format!("{namespaces} namespaces, {services} Services"));
         let responding = statuses.values().filter(|status| status.is_ok()).count();
@@ -142,7 +145,7 @@ impl Resync {
 
     /// Entries of the stores that have no effect.
     fn report_invalid(&self, entries: Vec<String>) {
-        self.metrics.invalid_entries(entries.len());
+        self.metrics.problems.with_label_values(&["InvalidEntry"]).set(gauge(entries.len()));
         let mut reported = self.invalid.lock().unwrap_or_else(PoisonError::into_inner);
         if *reported == entries {
             return;
@@ -219,8 +222,9 @@ impl Resync {
     fn report(&self, memo: &mut Memo, problems: &[common::plan::Problem<Cause>]) {
         memo.events.found(problems);
         let now: BTreeSet<_> = problems.iter().map(|problem| problem.because.code()).collect();
-        now.difference(&memo.problems).for_each(|reason| self.metrics.problem_begins(reason));
-        memo.problems.difference(&now).for_each(|reason| self.metrics.problem_ends(reason));
+        let gauges = &self.metrics.problems;
+        now.difference(&memo.problems).for_each(|reason| gauges.with_label_values(&[reason]).inc());
+        memo.problems.difference(&now).for_each(|reason| gauges.with_label_values(&[reason]).dec());
         memo.problems = now;
     }
 }
@@ -280,6 +284,11 @@ pub fn enqueue(bindings: &Bindings, change: &Change<Service>, queue: &Queue<Key>
         let bound = records.binds.iter().filter(|(_, bind)| plan::named(&bind.owner).as_ref() == Some(&key));
         vips.chain(bound.map(|(vip, _)| *vip)).for_each(|vip| queue.add_after(Key::Vip(vip), SERVICE_DELAY));
     }
+}
+
+/// The value of a gauge.
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn annotations(service: Option<&Arc<Service>>) -> std::collections::BTreeMap<String, String> {

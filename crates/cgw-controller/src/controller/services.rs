@@ -151,11 +151,12 @@ impl Services {
             Executor { leadership: &self.runtime.leadership, metrics: &self.runtime.metrics, events };
         let step = Step { action: write.clone(), because: cause.clone() };
         let result = executor.execute(&step, self.patch(write, observed)).await;
-        match &result {
-            Ok(()) => self.metrics.patched("done"),
-            Err(Error::Conflict(_)) => self.metrics.patched("conflict"),
-            Err(_) => self.metrics.patched("failed"),
-        }
+        let word = match &result {
+            Ok(()) => "done",
+            Err(Error::Conflict(_)) => "conflict",
+            Err(_) => "failed",
+        };
+        self.metrics.patched.with_label_values(&[word]).inc();
         result
     }
 
