@@ -23,9 +23,7 @@ use super::metrics::Metrics;
 use super::notify::Sender;
 use super::plan::{self, Reply};
 use super::services::Updated;
-use crate::api::Vip;
 use crate::api::http::{MasterNotify, Outcome, VipRequest};
-use crate::api::stores::Owner;
 
 /// The description of the API, in OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("http/openapi.json");
@@ -104,7 +102,7 @@ impl Http {
             },
             Route::Bind => {
                 let bind: VipRequest = parse(request)?;
-                Ok(replied(self.bind(&bind, &user).await?))
+                self.bind(&bind, &user).await
             }
             Route::Unbind(vip, owner) => {
                 Ok(replied(self.bindings.execute(vip, &plan::Request::Unbind(owner), &user).await))
@@ -128,17 +126,12 @@ impl Http {
         }
     }
 
-    /// The inner error: the request was not executed completely.
-    async fn bind(
-        &self,
-        request: &VipRequest,
-        user: &str,
-    ) -> Result<Result<(Reply, Updated), Error>, Refusal> {
+    async fn bind(&self, request: &VipRequest, user: &str) -> Result<Response, Refusal> {
         let bad = |message: &str| Err(Refusal::new(StatusCode::BAD_REQUEST, message));
         let VipRequest { vip, namespace, service, notify_only } = request;
         if *notify_only {
             return match (namespace, service) {
-                (None, None) => Ok(self.bindings.notify_only(*vip, user).await),
+                (None, None) => Ok(replied(self.bindings.notify_only(*vip, user).await)),
                 _ => bad("notify_only binds nothing: namespace and service must be absent"),
             };
         }
@@ -146,11 +139,7 @@ impl Http {
             return bad("namespace is required, unless notify_only is true");
         };
         let owner = route::owner(namespace, service.as_deref())?;
-        Ok(self.bind_owner(*vip, owner, user).await)
-    }
-
-    async fn bind_owner(&self, vip: Vip, owner: Owner, user: &str) -> Result<(Reply, Updated), Error> {
-        self.bindings.execute(vip, &plan::Request::Bind(owner), user).await
+        Ok(replied(self.bindings.execute(*vip, &plan::Request::Bind(owner), user).await))
     }
 }
 
