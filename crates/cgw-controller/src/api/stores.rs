@@ -16,7 +16,7 @@ use crate::names::{BIND_PREFIX, HOST_PREFIX, PROVIDER_PREFIX};
 pub const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 /// Version of the entries' format. Entries of another version are not read and not removed.
-const VERSION: u8 = 1;
+pub const VERSION: u8 = 1;
 
 /// Entry of the store `hosts`: a keeper that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,9 +38,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// The only version.
-    pub const VERSION: u8 = VERSION;
-
     /// Key of the annotation.
     #[must_use]
     pub fn key(&self) -> String {
@@ -123,9 +120,6 @@ impl fmt::Display for Owner {
 }
 
 impl Bind {
-    /// The only version.
-    pub const VERSION: u8 = VERSION;
-
     /// Key of the annotation.
     #[must_use]
     pub fn key(vip: Vip) -> String {
@@ -146,9 +140,6 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// The only version.
-    pub const VERSION: u8 = VERSION;
-
     /// Key of the annotation.
     #[must_use]
     pub fn key(vip: Vip) -> String {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::error::Error;
 use super::service::Service;
 use crate::api::Vip;
-use crate::api::stores::{self, ANNOTATIONS_MAX, Bind, EntryError, Host, Provider};
+use crate::api::stores::{self, ANNOTATIONS_MAX, Bind, EntryError, Host, Provider, VERSION};
 
 /// Field manager of every write.
 pub const MANAGER: &str = "cgw-controller.perimeter.dev";
@@ -266,8 +266,7 @@ impl Stores {
         }
         let hosts = self.read_hosts().await?;
         let endpoints = hosts.endpoints(vip);
-        let provider =
-            Provider { v: Provider::VERSION, endpoints: endpoints.clone(), hosts_version: hosts.version };
+        let provider = Provider { v: VERSION, endpoints: endpoints.clone(), hosts_version: hosts.version };
         if entry.as_ref() != Some(&provider) {
             let annotations = providers.as_ref().map(|providers| providers.annotations());
             self.write_provider(vip, &provider, annotations).await;

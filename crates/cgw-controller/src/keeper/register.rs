@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::config::Router;
 use super::node::Observed;
 use super::report::Reporter;
-use crate::api::stores::Host;
+use crate::api::stores::{Host, VERSION};
 use crate::names::CONTROLLER;
 
 /// An entry that vanished is written again after this time. One read of one object for each keeper.
@@ -52,7 +52,7 @@ impl Registration {
     #[must_use]
     pub fn entry(&self, router: &Router, ip: IpAddr) -> Host {
         Host {
-            v: Host::VERSION,
+            v: VERSION,
             ip,
             port: router.status_port,
             node: router.node.clone(),
@@ -190,15 +190,7 @@ mod tests {
 
     fn host(ip: &str) -> Host {
         let (ip, vips) = (ip.parse().unwrap(), vec!["192.168.50.201".parse().unwrap()]);
-        Host {
-            v: Host::VERSION,
-            ip,
-            port: 63051,
-            node: "g1".to_owned(),
-            vrid: 51,
-            vips,
-            boot: "b".to_owned(),
-        }
+        Host { v: VERSION, ip, port: 63051, node: "g1".to_owned(), vrid: 51, vips, boot: "b".to_owned() }
     }
 
     /// The store refuses to change the entry of this address.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use common::cache::ObjectKey;
 
 use super::{Port, Progress, Snapshot, Tenant, Verdict, Write, carry, named, release};
-use crate::api::stores::{Bind, Owner};
+use crate::api::stores::{Bind, Owner, VERSION};
 use crate::api::{ParseError, TunId, Vip};
 use crate::names::TUN_ID;
 
@@ -104,7 +104,7 @@ fn first(owner: &Owner, snapshot: &Snapshot, tenant: Option<&Tenant>) -> Verdict
         Ok(tun_id) => tun_id,
         Err(verdict) => return verdict,
     };
-    let record = Bind { v: Bind::VERSION, owner: owner.clone(), tun_id, unbinding: false };
+    let record = Bind { v: VERSION, owner: owner.clone(), tun_id, unbinding: false };
     let writes = tenant.map(|tenant| carry(&record, snapshot, tenant)).unwrap_or_default();
     let verdict = match tenant {
         Some(tenant) => carried(201, &record, snapshot, tenant),

@@ -14,7 +14,7 @@ use crate::{
     },
     api::{
         TunId, Vip,
-        stores::{Bind, EntryError, Owner},
+        stores::{Bind, EntryError, Owner, VERSION},
     },
     names,
 };
@@ -122,7 +122,7 @@ pub fn bind(owner: &str, tun_id: u32) -> Bind {
         Some((namespace, service)) => Owner::Service { namespace: namespace.into(), service: service.into() },
         None => Owner::Namespace { namespace: owner.into() },
     };
-    Bind { v: Bind::VERSION, owner, tun_id: TunId::new(tun_id).unwrap(), unbinding: false }
+    Bind { v: VERSION, owner, tun_id: TunId::new(tun_id).unwrap(), unbinding: false }
 }
 
 /// The cluster, from which the snapshot of any node is taken.
