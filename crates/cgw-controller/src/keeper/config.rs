@@ -1,7 +1,7 @@
 //! The configuration of one virtual router, checked before anything is touched.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -113,12 +113,6 @@ impl Router {
     pub fn load(path: &Path, node: &str, node_ip: IpAddr) -> Result<Router, Error> {
         let file: File = common::config::load(path)?;
         file.router(node, node_ip).map_err(|message| Error::invalid(path, message))
-    }
-
-    /// Address of the status server.
-    #[must_use]
-    pub fn status(&self) -> SocketAddr {
-        SocketAddr::new(self.node_ip, self.status_port)
     }
 
     /// Whether the address is a VIP of this virtual router.
