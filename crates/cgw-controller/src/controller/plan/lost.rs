@@ -9,7 +9,7 @@
 use std::fmt;
 
 use common::plan::{self, Regarding};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::api::stores::Host;
 
@@ -36,7 +36,7 @@ pub struct Facts {
 }
 
 /// Why a keeper is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Lost {
     /// Its Node and its Pod do not exist.
     NodeGone,
@@ -56,7 +56,7 @@ pub fn lost(facts: Facts) -> Option<Lost> {
 }
 
 /// Removes the entry of a keeper, if the store has not changed since it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unregister {
     /// The entry.
     pub host: Host,
@@ -70,12 +70,6 @@ impl fmt::Display for Unregister {
             "remove the entry of the keeper {} of virtual router {vrid} on Node {node}",
             self.host.status()
         )
-    }
-}
-
-impl Serialize for Unregister {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 
@@ -98,12 +92,6 @@ impl fmt::Display for Lost {
             Lost::NodeGone => "its status server does not respond, and its Node does not exist",
             Lost::PodGone => "its status server does not respond, and its Node is ready and has no Pod of it",
         })
-    }
-}
-
-impl Serialize for Lost {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 
