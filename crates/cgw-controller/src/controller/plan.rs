@@ -257,12 +257,8 @@ fn carry(bind: &Bind, snapshot: &Snapshot, tenant: &Tenant) -> Vec<Write> {
         carried: desired,
         is_new,
     });
-    let publish = (!tenant.publication.shows(vip, &tenant.listed)).then_some(Write::Publish {
-        vip,
-        service,
-        uid,
-        publication: tenant.publication,
-    });
+    let is_shown = tenant.publication.shows(vip, &tenant.listed);
+    let publish = (!is_shown).then_some(Write::Publish { vip, service, uid });
     carry.into_iter().chain(publish).collect()
 }
 

@@ -311,7 +311,7 @@ mod tests {
         let vip = "192.168.50.201".parse().unwrap();
         let (service, uid) = (ObjectKey::new("x", "a"), String::new());
         match is_added {
-            true => Write::Publish { vip, service, uid, publication: Publication::ExternalIps },
+            true => Write::Publish { vip, service, uid },
             false => Write::Retract { vip, service, uid },
         }
     }

@@ -6,7 +6,7 @@ use common::cache::ObjectKey;
 use common::plan::{self, Regarding};
 use serde::{Serialize, Serializer};
 
-use super::{Port, Publication};
+use super::Port;
 use crate::api::Vip;
 use crate::api::service::Carried;
 use crate::api::stores::{Bind, Owner};
@@ -56,8 +56,6 @@ pub enum Write {
         service: ObjectKey,
         /// Its UID.
         uid: String,
-        /// The field.
-        publication: Publication,
     },
     /// Remove the VIP from there, if the Service has not changed.
     Retract {

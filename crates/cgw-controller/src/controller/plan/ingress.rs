@@ -19,17 +19,15 @@ pub enum IpMode {
     Vip,
 }
 
+/// As in JSON.
 impl fmt::Display for IpMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IpMode::Proxy => "Proxy",
-            IpMode::Vip => "VIP",
-        })
+        self.serialize(f)
     }
 }
 
 /// The field of a Service that shows its VIP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Publication {
     /// None: nothing is read or written.
     None,
