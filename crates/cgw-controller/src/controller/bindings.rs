@@ -106,7 +106,7 @@ impl Bindings {
                     if conflicts >= CONFLICTS {
                         return Err(Error::Conflicts { what, times: conflicts });
                     }
-                    tokio::time::sleep(CONFLICT_DELAY.mul_f64(random())).await;
+                    tokio::time::sleep(CONFLICT_DELAY.mul_f64(fastrand::f64())).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -317,19 +317,6 @@ impl Bindings {
         let statuses: Vec<_> = statuses.into_values().filter_map(Result::ok).collect();
         Ok(self.known.polled(vip, before, recorded, &statuses))
     }
-}
-
-/// A number from 0 to 1 that differs between replicas and calls; not for secrets.
-fn random() -> f64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    let bits = RandomState::new().hash_one(0_u8);
-    f64::from(u32::try_from(bits >> 32).unwrap_or_default()) / f64::from(u32::MAX)
-}
-
-/// The same for a jitter: from 0.9 to 1.1.
-#[must_use]
-pub fn jitter(duration: Duration) -> Duration {
-    duration.mul_f64(0.9 + random() / 5.0)
 }
 
 /// The gateway in force, as the Services have it.

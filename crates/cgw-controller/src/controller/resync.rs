@@ -15,7 +15,7 @@ use common::events::Events;
 use common::plan::Reason as _;
 use tokio::time::Instant;
 
-use super::bindings::{Bindings, jitter};
+use super::bindings::Bindings;
 use super::error::Error;
 use super::lost::Collector;
 use super::masters;
@@ -243,7 +243,8 @@ impl Reconciler for Resync {
         match key {
             Key::Masters => {
                 let interval = self.poll().await;
-                Ok(Next::After(jitter(interval)))
+                // The replicas poll at different times.
+                Ok(Next::After(interval.mul_f64(0.9 + fastrand::f64() / 5.0)))
             }
             Key::Vip(vip) => self.reconcile_vip(*vip, memo).await,
         }
