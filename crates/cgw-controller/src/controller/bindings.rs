@@ -33,7 +33,6 @@ const WRITES: u32 = 25;
 const CONFLICT_DELAY: Duration = Duration::from_millis(40);
 
 /// The parts that requests, notifications and repairs share.
-#[derive(Debug)]
 pub struct Bindings {
     /// Leadership, metrics and Events.
     pub runtime: Runtime,

@@ -46,7 +46,6 @@ const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 type Response = http::Response<Full<Bytes>>;
 
 /// Handles requests.
-#[derive(Debug)]
 pub struct Http {
     bindings: Arc<Bindings>,
     metrics: Metrics,

@@ -81,12 +81,6 @@ pub struct Resync {
     invalid: Mutex<Vec<String>>,
 }
 
-impl fmt::Debug for Resync {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resync").field("interval", &self.interval).finish_non_exhaustive()
-    }
-}
-
 impl Resync {
     /// Polls at `interval`; repairs what has lasted for `repair_delay`. `queue` is set once there is a controller.
     #[must_use]

@@ -75,12 +75,6 @@ impl Updated {
     }
 }
 
-impl std::fmt::Debug for Services {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Services").field("ingress", &self.ingress).finish_non_exhaustive()
-    }
-}
-
 impl Services {
     /// Writes through the runtime's client.
     #[must_use]

@@ -115,12 +115,6 @@ pub struct Stores {
     hosts: Parsed<Hosts>,
 }
 
-impl std::fmt::Debug for Stores {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stores").field("names", &self.names).finish_non_exhaustive()
-    }
-}
-
 impl Stores {
     /// The stores of `namespace`.
     #[must_use]
