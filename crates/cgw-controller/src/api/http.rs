@@ -5,6 +5,7 @@ use std::{fmt, net::IpAddr};
 use serde::{Deserialize, Serialize};
 
 use super::address::{Epoch, TunId, TunMac, Vip};
+use super::stores::Owner;
 
 /// Body of `POST /vip`: a namespace binding, a Service binding, or a notification only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,15 +99,9 @@ pub struct MasterStatus {
 pub struct VipView {
     /// The VIP.
     pub vip: Vip,
-    /// `namespace` or `service`; absent where the VIP is not bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scope: Option<String>,
-    /// Namespace of the binding.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Service of the binding.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<String>,
+    /// The object that the VIP is bound to; absent where it is not bound.
+    #[serde(flatten)]
+    pub owner: Option<Owner>,
     /// The binding's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tun_id: Option<TunId>,

@@ -8,7 +8,7 @@ use super::service::Service;
 use crate::api::Vip;
 use crate::api::http::VipView;
 use crate::api::service::Carried;
-use crate::api::stores::{Bind, Owner};
+use crate::api::stores::Bind;
 
 impl Bindings {
     /// One VIP. None: it is not bound, no Service carries it, and no keeper serves it.
@@ -41,11 +41,6 @@ impl Bindings {
 /// A VIP with its record and the Services that have its annotations. Those of a Service that the binding does not admit have no effect, and
 /// its tenant chooses the gateway that they name.
 fn view_of(vip: Vip, record: Option<&Bind>, carriers: &[Arc<Service>]) -> VipView {
-    let (scope, namespace, service) = match record.map(|record| &record.owner) {
-        None => (None, None, None),
-        Some(Owner::Namespace { namespace }) => (Some("namespace"), Some(namespace), None),
-        Some(Owner::Service { namespace, service }) => (Some("service"), Some(namespace), Some(service)),
-    };
     let admits = |service: &&Arc<Service>| record.is_none_or(|record| record.owner.admits(&service.key()));
     let carriers = || carriers.iter().filter(admits);
     let carried = carriers().filter_map(|service| Carried::read(service.annotations()).ok().flatten());
@@ -54,9 +49,7 @@ fn view_of(vip: Vip, record: Option<&Bind>, carriers: &[Arc<Service>]) -> VipVie
     let gateway = newest.and_then(|carried| carried.gateway);
     VipView {
         vip,
-        scope: scope.map(str::to_owned),
-        namespace: namespace.cloned(),
-        service: service.cloned(),
+        owner: record.map(|record| record.owner.clone()),
         tun_id: record.map(|record| record.tun_id),
         services: carriers().map(|service| service.key().to_string()).collect(),
         node_ip: gateway.map(|gateway| gateway.node_ip),

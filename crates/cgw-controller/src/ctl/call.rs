@@ -6,6 +6,7 @@ use http::Method;
 
 use super::args::{Command, Output};
 use crate::api::http::{Outcome, VipRequest, VipView};
+use crate::api::stores::Owner;
 
 /// A request to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,10 +95,10 @@ fn sentences(outcome: &Outcome) -> String {
 }
 
 fn owner(view: &VipView) -> String {
-    match (&view.namespace, &view.service) {
-        (Some(namespace), Some(service)) => format!("{namespace}/{service}"),
-        (Some(namespace), None) => format!("{namespace}/*"),
-        (None, _) => "-".to_owned(),
+    match &view.owner {
+        Some(Owner::Service { namespace, service }) => format!("{namespace}/{service}"),
+        Some(Owner::Namespace { namespace }) => format!("{namespace}/*"),
+        None => "-".to_owned(),
     }
 }
 
@@ -184,8 +185,8 @@ VIP             BOUND TO  GATEWAY        SERVICES
 192.168.50.9    b/s       none           -
 ";
         assert_eq!(text, expected);
-        let text =
-            rendered(&get(), Output::Text, br#"{"vip":"fd00::201","namespace":"a","services":[]}"#).unwrap();
+        let view = br#"{"vip":"fd00::201","scope":"namespace","namespace":"a","services":[]}"#;
+        let text = rendered(&get(), Output::Text, view).unwrap();
         assert_eq!(text, "vip       fd00::201\nbound to  a/*\ngateway   none\n");
         let outcome =
             br#"{"message":"VIP 192.168.50.201 is bound to namespace shop","updated":["shop/web"]}"#;
