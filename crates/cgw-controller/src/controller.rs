@@ -34,6 +34,7 @@ use std::sync::{Arc, OnceLock};
 use ::http::HeaderName;
 use anyhow::Context as _;
 use common::args::RuntimeArgs;
+use common::cache::ObjectKey;
 use common::command::Work;
 use common::config::ConfigError;
 use common::controller::Controller;
@@ -81,10 +82,11 @@ async fn run(runtime: Runtime, args: args::Args) -> anyhow::Result<()> {
     let cache = cache.index(BY_INGRESS, Service::index_by_ingress).start();
     let flags = &args.bindings;
     let ingress = IngressSettings { ip_mode: flags.load_balancer_ip_mode, external_ips: flags.external_ips };
+    let store = |name: &str| ObjectKey::new(&runtime.namespace, name);
     let store_names = Names {
-        hosts: flags.hosts_service.clone(),
-        binds: flags.binds_service.clone(),
-        providers: flags.providers_service.clone(),
+        hosts: store(&flags.hosts_service),
+        binds: store(&flags.binds_service),
+        providers: store(&flags.providers_service),
     };
     let stores = Stores::new(runtime.client.clone(), &runtime.namespace, store_names, cache.clone());
     let patches = usize::from(flags.max_concurrent_patches);

@@ -248,13 +248,13 @@ impl Reconciler for Resync {
 /// The keys that a change of a Service concerns.
 pub fn enqueue(bindings: &Bindings, change: &Change<Service>, queue: &Queue<Key>) {
     let key = change.key();
-    let names = bindings.stores.names();
+    let names = &bindings.stores.names;
     let (old, new) = match change {
         Change::Added(new) => (None, Some(new)),
         Change::Updated { old, new } => (Some(old), Some(new)),
         Change::Deleted(old) => (Some(old), None),
     };
-    if bindings.stores.is(&key, &names.binds) {
+    if key == names.binds {
         let (old, new) = (annotations(old), annotations(new));
         for (key, text) in old
             .iter()
@@ -268,7 +268,7 @@ pub fn enqueue(bindings: &Bindings, change: &Change<Service>, queue: &Queue<Key>
         }
         // The keeper of a VIP that has just been bound has not been polled.
         queue.add_after(Key::Masters, POLL_DELAY);
-    } else if bindings.stores.is(&key, &names.hosts) {
+    } else if key == names.hosts {
         queue.add_after(Key::Masters, POLL_DELAY);
     } else {
         let vips = [old, new].into_iter().flatten().flat_map(|service| {

@@ -17,15 +17,15 @@ use crate::api::stores::{self, ANNOTATIONS_MAX, Bind, EntryError, Host, Provider
 /// Field manager of every write.
 pub const MANAGER: &str = "cgw-controller.perimeter.dev";
 
-/// The names of the store Services.
+/// The store Services.
 #[derive(Clone, Debug)]
 pub struct Names {
     /// Keepers that run.
-    pub hosts: String,
+    pub hosts: ObjectKey,
     /// Bindings.
-    pub binds: String,
+    pub binds: ObjectKey,
     /// Status servers of VIPs.
-    pub providers: String,
+    pub providers: ObjectKey,
 }
 
 /// The records as they were read.
@@ -56,11 +56,11 @@ impl Records {
     }
 
     /// Refuses a VIP whose entry cannot be read: it would be overwritten.
-    fn check(&self, vip: Vip, store: String) -> Result<(), Error> {
+    fn check(&self, vip: Vip, store: &ObjectKey) -> Result<(), Error> {
         let key = Bind::key(vip);
         match self.errors.iter().find(|error| error.key == key) {
             None => Ok(()),
-            Some(error) => Err(Error::Entry { store, error: error.to_string() }),
+            Some(error) => Err(Error::Entry { store: store.to_string(), error: error.to_string() }),
         }
     }
 }
@@ -108,8 +108,8 @@ type Parsed<T> = Mutex<Option<Arc<T>>>;
 /// Reads and writes the stores. The cache has all Services, of which three are the stores.
 pub struct Stores {
     api: Api<Service>,
-    namespace: String,
-    names: Names,
+    /// The Services.
+    pub names: Names,
     cache: Cache<Service>,
     records: Parsed<Records>,
     hosts: Parsed<Hosts>,
@@ -120,31 +120,13 @@ impl Stores {
     #[must_use]
     pub fn new(client: kube::Client, namespace: &str, names: Names, cache: Cache<Service>) -> Stores {
         let api = Api::namespaced(client, namespace);
-        let namespace = namespace.to_owned();
-        Stores { api, namespace, names, cache, records: Mutex::default(), hosts: Mutex::default() }
+        Stores { api, names, cache, records: Mutex::default(), hosts: Mutex::default() }
     }
 
-    /// The names of the store Services.
-    #[must_use]
-    pub fn names(&self) -> &Names {
-        &self.names
-    }
-
-    fn key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(&self.namespace, name)
-    }
-
-    /// Whether this object of the cache is the store `name`.
-    #[must_use]
-    pub fn is(&self, key: &ObjectKey, name: &str) -> bool {
-        key.namespace() == self.namespace && key.name() == name
-    }
-
-    async fn read(&self, name: &str) -> Result<Service, Error> {
-        let store = || format!("{}/{name}", self.namespace);
-        let read = self.api.get_opt(name).await;
-        read.map_err(|cause| Error::Kubernetes { what: format!("read store Service {}", store()), cause })?
-            .ok_or_else(|| Error::NoStore(store()))
+    async fn read(&self, store: &ObjectKey) -> Result<Service, Error> {
+        let read = self.api.get_opt(store.name()).await;
+        read.map_err(|cause| Error::Kubernetes { what: format!("read store Service {store}"), cause })?
+            .ok_or_else(|| Error::NoStore(store.to_string()))
     }
 
     /// The records, from the API server. Refuses a VIP whose own entry cannot be read.
@@ -153,7 +135,7 @@ impl Stores {
     /// The store cannot be read.
     pub async fn read_records(&self, vip: Vip) -> Result<Records, Error> {
         let records = Records::of(&self.read(&self.names.binds).await?);
-        records.check(vip, format!("{}/{}", self.namespace, self.names.binds))?;
+        records.check(vip, &self.names.binds)?;
         Ok(records)
     }
 
@@ -180,11 +162,11 @@ impl Stores {
     fn parsed<T: Default>(
         &self,
         kept: &Parsed<T>,
-        name: &str,
+        store: &ObjectKey,
         parse: impl FnOnce(&Service) -> T,
         version_of: impl Fn(&T) -> &String,
     ) -> Arc<T> {
-        let Some(service) = self.cache.get(&self.key(name)) else { return Arc::default() };
+        let Some(service) = self.cache.get(store) else { return Arc::default() };
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
             Some(parsed) if *version_of(parsed) == version(&service) => Arc::clone(parsed),
@@ -197,17 +179,17 @@ impl Stores {
     /// # Errors
     /// [`Error::Conflict`] if one has; [`Error::StoreFull`].
     pub async fn write_record(&self, vip: Vip, bind: Option<&Bind>, records: &Records) -> Result<(), Error> {
-        let store = format!("{}/{}", self.namespace, self.names.binds);
+        let store = &self.names.binds;
         let value = bind.map(|bind| json!(bind).to_string());
         if let Some(bytes) = value.as_ref().and_then(|value| records.overflow(&Bind::key(vip), value)) {
-            return Err(Error::StoreFull { store, bytes });
+            return Err(Error::StoreFull { store: store.to_string(), bytes });
         }
         let patch = json!({ "metadata": {
             "resourceVersion": records.version,
             "annotations": { Bind::key(vip): value },
         }});
         let what = format!("write the record of VIP {vip} to store Service {store}");
-        self.patch(&self.names.binds, patch, what).await
+        self.patch(store, patch, what).await
     }
 
     /// Removes the entry of a keeper, if no entry has changed since `version` was read.
@@ -221,21 +203,20 @@ impl Stores {
         }});
         let store = &self.names.hosts;
         let keeper = host.status();
-        let what =
-            format!("remove the entry of keeper {keeper} from store Service {}/{store}", self.namespace);
+        let what = format!("remove the entry of keeper {keeper} from store Service {store}");
         self.patch(store, patch, what).await
     }
 
-    async fn patch(&self, name: &str, patch: Value, what: String) -> Result<(), Error> {
+    async fn patch(&self, store: &ObjectKey, patch: Value, what: String) -> Result<(), Error> {
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let writing = self.cache.writing();
-        match self.api.patch(name, &params, &Patch::Merge(patch)).await {
+        match self.api.patch(store.name(), &params, &Patch::Merge(patch)).await {
             Ok(service) => {
                 self.cache.written(writing, service);
                 Ok(())
             }
             Err(cause) => {
-                let object = || format!("store Service {}/{name}", self.namespace);
+                let object = || format!("store Service {store}");
                 Err(Error::of_write(what, object, cause))
             }
         }
@@ -247,8 +228,8 @@ impl Stores {
     /// # Errors
     /// A store cannot be read.
     pub async fn endpoints(&self, vip: Vip, rebuild: bool) -> Result<Vec<SocketAddr>, Error> {
-        let providers = self.cache.get(&self.key(&self.names.providers));
-        let hosts = self.cache.get(&self.key(&self.names.hosts));
+        let providers = self.cache.get(&self.names.providers);
+        let hosts = self.cache.get(&self.names.hosts);
         let entry = providers.as_ref().and_then(|providers| {
             providers.annotations().get(&Provider::key(vip)).and_then(|text| Provider::read(text))
         });
@@ -292,11 +273,10 @@ impl Stores {
         let bytes = size(&annotations);
         let store = &self.names.providers;
         if bytes > ANNOTATIONS_MAX {
-            tracing::warn!(%vip, bytes, "store Service {}/{store} is full: the status servers of a VIP are not stored", self.namespace);
+            tracing::warn!(%vip, bytes, "store Service {store} is full: the status servers of a VIP are not stored");
             return;
         }
-        let what =
-            format!("write the status servers of VIP {vip} to store Service {}/{store}", self.namespace);
+        let what = format!("write the status servers of VIP {vip} to store Service {store}");
         if let Err(error) = self.patch(store, json!({ "metadata": { "annotations": patch } }), what).await {
             tracing::warn!(%error, "the status servers of a VIP are not stored");
         }
@@ -344,9 +324,10 @@ mod tests {
         let (vip, other): (Vip, Vip) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let newer = bind(1, false).replace(r#""v":1"#, r#""v":2"#);
         let records = records([(Bind::key(vip), newer), (Bind::key(other), bind(2, false))]);
-        let error = records.check(vip, "cgw/cgw-binds".to_owned()).unwrap_err().to_string();
+        let store = ObjectKey::new("cgw", "cgw-binds");
+        let error = records.check(vip, &store).unwrap_err().to_string();
         assert!(error.contains("cgw/cgw-binds") && error.contains("version 2"), "{error}");
-        assert!(records.check(other, String::new()).is_ok());
+        assert!(records.check(other, &store).is_ok());
     }
 
     #[test]
