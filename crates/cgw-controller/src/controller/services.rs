@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::cache::{Cache, ObjectKey};
 use common::events::Events;
 use common::executor::Executor;
+use common::names::field_manager;
 use common::plan::Step;
 use common::runtime::Runtime;
 use futures::future::join_all;
@@ -18,9 +19,9 @@ use super::error::Error;
 use super::metrics::Metrics;
 use super::plan::{self, Cause, Publication, Snapshot, Tenant, Write};
 use super::service::{IngressSettings, Service};
-use super::stores::MANAGER;
 use crate::api::Vip;
 use crate::api::service::Carried;
+use crate::names::CONTROLLER;
 
 /// The index of the cache by VIP.
 pub const BY_VIP: &str = "vip";
@@ -156,25 +157,10 @@ impl Services {
 
     async fn patch(&self, write: &Write, observed: &Service) -> Result<(), Error> {
         let Some(name) = write.service() else { return Ok(()) };
-        let api = self.api(name.namespace());
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let writing = self.cache.writing();
         let (patch, is_status) = body(write, observed, self.ingress);
-        let patch = Patch::Merge(&patch);
-        let written = match is_status {
-            true => api.patch_status(name.name(), &params, &patch).await,
-            false => api.patch(name.name(), &params, &patch).await,
-        };
-        match written {
-            Ok(service) => {
-                self.cache.written(writing, service);
-                Ok(())
-            }
-            Err(cause) => {
-                let object = || format!("Service {name}");
-                Err(Error::of_write(write.to_string(), object, cause))
-            }
-        }
+        let api = self.api(name.namespace());
+        let patched = merge_patch(&api, &self.cache, name.name(), patch, is_status).await;
+        patched.map_err(|cause| Error::of_write(write.to_string(), || format!("Service {name}"), cause))
     }
 
     /// Writes the gateway in force to every Service that carries the VIP and has another one, several at a time. `snapshot` has the
@@ -247,6 +233,28 @@ impl Services {
     pub fn tenant(&self, service: &Service) -> Option<Tenant> {
         service.tenant(self.ingress)
     }
+}
+
+/// Patches a Service, or its status. The cache has the result at once.
+///
+/// # Errors
+/// The API server refuses, or does not respond.
+pub async fn merge_patch(
+    api: &Api<Service>,
+    cache: &Cache<Service>,
+    name: &str,
+    patch: Value,
+    is_status: bool,
+) -> kube::Result<()> {
+    let params = PatchParams { field_manager: Some(field_manager(CONTROLLER)), ..PatchParams::default() };
+    let patch = Patch::Merge(patch);
+    let writing = cache.writing();
+    let service = match is_status {
+        true => api.patch_status(name, &params, &patch).await?,
+        false => api.patch(name, &params, &patch).await?,
+    };
+    cache.written(writing, service);
+    Ok(())
 }
 
 /// The merge patch, and whether it is one of the status.

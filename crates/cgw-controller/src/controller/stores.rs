@@ -6,16 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use common::cache::{Cache, ObjectKey};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
 use super::error::Error;
 use super::service::Service;
+use super::services::merge_patch;
 use crate::api::Vip;
 use crate::api::stores::{self, ANNOTATIONS_MAX, Bind, EntryError, Host, Provider, VERSION};
-
-/// Field manager of every write.
-pub const MANAGER: &str = "cgw-controller.perimeter.dev";
 
 /// The store Services.
 #[derive(Clone, Debug)]
@@ -208,18 +205,8 @@ impl Stores {
     }
 
     async fn patch(&self, store: &ObjectKey, patch: Value, what: String) -> Result<(), Error> {
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let writing = self.cache.writing();
-        match self.api.patch(store.name(), &params, &Patch::Merge(patch)).await {
-            Ok(service) => {
-                self.cache.written(writing, service);
-                Ok(())
-            }
-            Err(cause) => {
-                let object = || format!("store Service {store}");
-                Err(Error::of_write(what, object, cause))
-            }
-        }
+        let patched = merge_patch(&self.api, &self.cache, store.name(), patch, false).await;
+        patched.map_err(|cause| Error::of_write(what, || format!("store Service {store}"), cause))
     }
 
     /// The status servers of a VIP. The entry of the store `providers` is used while the store `hosts` has the version that it was
