@@ -24,10 +24,10 @@ pub enum Role {
     Controller(controller::args::Args),
     #[allow(missing_docs)]
     Keeper(Box<keeper::args::Args>),
-    #[allow(missing_docs)]
-    KeeperGuard(keeper::args::GuardArgs),
-    #[allow(missing_docs)]
-    KeeperCheck(keeper::args::CheckArgs),
+    /// Removes the VIPs of the node when the keeper does not run
+    KeeperGuard(keeper::args::HeartbeatArgs),
+    /// keepalived's check script: exits with 0 if this node may carry the VIPs
+    KeeperCheck(keeper::args::HeartbeatArgs),
     #[allow(missing_docs)]
     Agent(agent::args::Args),
     #[allow(missing_docs)]

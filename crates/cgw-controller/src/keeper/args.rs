@@ -57,27 +57,14 @@ pub struct KeeperArgs {
     pub keepalived: PathBuf,
 }
 
-/// Removes the VIPs of the node when the keeper does not run
+/// The heartbeat of a keeper, for its guard and for keepalived's check script.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Guard")]
-pub struct GuardArgs {
+#[command(next_help_heading = "Keeper")]
+pub struct HeartbeatArgs {
     /// Folder of the keeper
     #[arg(long, env = "PERIMETER_RUN_DIR", value_name = "FOLDER", default_value = "/run/cgw")]
     pub run_dir: PathBuf,
-    /// Age of the keeper's heartbeat after which the VIPs are removed; at least 500ms
-    #[arg(long, env = "PERIMETER_HEARTBEAT_TIMEOUT", value_name = "DURATION", default_value = "1s",
-        value_parser = duration::parse)]
-    pub heartbeat_timeout: Duration,
-}
-
-/// keepalived's check script: exits with 0 if this node may carry the VIPs
-#[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Check")]
-pub struct CheckArgs {
-    /// Folder of the keeper
-    #[arg(long, env = "PERIMETER_RUN_DIR", value_name = "FOLDER", default_value = "/run/cgw")]
-    pub run_dir: PathBuf,
-    /// Age of the keeper's heartbeat after which the check fails
+    /// Age of the keeper's heartbeat after which the node must not carry the VIPs; for keeper-guard at least 500ms
     #[arg(long, env = "PERIMETER_HEARTBEAT_TIMEOUT", value_name = "DURATION", default_value = "1s",
         value_parser = duration::parse)]
     pub heartbeat_timeout: Duration,

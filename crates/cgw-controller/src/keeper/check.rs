@@ -7,7 +7,7 @@ use common::netlink::Error;
 use common::netlink::nftables::{Family, dump};
 use common::netlink::socket::{Protocol, Socket};
 
-use super::args::CheckArgs;
+use super::args::HeartbeatArgs;
 use super::node::Node;
 use super::run_dir::RunDir;
 use super::sys;
@@ -15,7 +15,7 @@ use crate::names::GUARDS;
 
 /// Exits with 0 if this node may carry the VIPs. keepalived does not read the output; a person does.
 #[must_use]
-pub fn run(args: CheckArgs) -> ExitCode {
+pub fn run(args: HeartbeatArgs) -> ExitCode {
     match check(&RunDir::new(args.run_dir), args.heartbeat_timeout) {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::args::GuardArgs;
+use super::args::HeartbeatArgs;
 use super::node::Node;
 use super::process;
 use super::run_dir::{Record, RunDir};
@@ -36,7 +36,7 @@ pub enum Cause {
 
 /// Runs `cgw keeper-guard` until SIGTERM.
 #[must_use]
-pub fn run(args: GuardArgs) -> ExitCode {
+pub fn run(args: HeartbeatArgs) -> ExitCode {
     if args.heartbeat_timeout < LEAST_TIMEOUT {
         eprintln!("cgw keeper-guard: --heartbeat-timeout must be at least {LEAST_TIMEOUT:?}");
         return ExitCode::from(2);
