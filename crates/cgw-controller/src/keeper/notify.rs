@@ -42,29 +42,8 @@ const RESPONSE_BYTES: usize = 256 * 1024;
 
 /// Why the controller has not confirmed a notification.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The token or the CA certificates cannot be used.
-    #[error("{0}")]
-    File(String),
-    /// There is no connection, or no response.
-    #[error("POST {url}: {why}")]
-    Unreachable {
-        /// The URL.
-        url: Uri,
-        /// The cause.
-        why: String,
-    },
-    /// The controller refused, or could not write to all Services.
-    #[error("POST {url}: {code}: {message}")]
-    Refused {
-        /// The URL.
-        url: Uri,
-        /// HTTP status.
-        code: u16,
-        /// The controller's sentence.
-        message: String,
-    },
-}
+#[error("{0}")]
+pub struct Error(String);
 
 type Https = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
@@ -105,18 +84,18 @@ impl Controller {
     fn bearer(&self) -> Result<HeaderValue, Error> {
         let file = self.token.display();
         let token =
-            std::fs::read_to_string(&self.token).map_err(|error| Error::File(format!("{file}: {error}")))?;
+            std::fs::read_to_string(&self.token).map_err(|error| Error(format!("{file}: {error}")))?;
         let token = token.trim();
         let value = Some(token).filter(|token| !token.is_empty());
         let value = value.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        let mut value = value.ok_or_else(|| Error::File(format!("{file}: it contains no token")))?;
+        let mut value = value.ok_or_else(|| Error(format!("{file}: it contains no token")))?;
         value.set_sensitive(true);
         Ok(value)
     }
 
     /// The client, made again when the certificates have changed.
     fn client(&mut self) -> Result<Https, Error> {
-        let wrong = |why: String| Error::File(format!("{}: {why}", self.ca.display()));
+        let wrong = |why: String| Error(format!("{}: {why}", self.ca.display()));
         let bundle = std::fs::read(&self.ca).map_err(|error| wrong(error.to_string()))?;
         if let Some((current, client)) = &self.client
             && *current == bundle
@@ -154,7 +133,7 @@ impl Controller {
         let (url, body) = (self.url.clone(), serde_json::to_vec(body));
         async move {
             let (client, bearer) = prepared?;
-            let unreachable = |why: String| Error::Unreachable { url: url.clone(), why };
+            let unreachable = |why: String| Error(format!("POST {url}: {why}"));
             let body = body.map_err(|error| unreachable(error.to_string()))?;
             let request = Request::post(url.clone())
                 .header(AUTHORIZATION, bearer)
@@ -179,7 +158,7 @@ impl Controller {
                 Ok(outcome) => outcome.message,
                 Err(_) => String::from_utf8_lossy(&body).trim().chars().take(200).collect(),
             };
-            Err(Error::Refused { url, code: status.as_u16(), message })
+            Err(Error(format!("POST {url}: {}: {message}", status.as_u16())))
         }
     }
 }
