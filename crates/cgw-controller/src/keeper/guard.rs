@@ -9,7 +9,7 @@ use super::args::HeartbeatArgs;
 use super::node::Node;
 use super::process;
 use super::run_dir::{Record, RunDir};
-use super::sys::{self, Signal};
+use super::sys;
 
 /// Between two observations: two small files and one line of /proc.
 const TICK: Duration = Duration::from_millis(100);
@@ -109,7 +109,7 @@ fn guard(node: &mut Node, run_dir: &RunDir, record: &Record) {
         let begin = sys::monotonic();
         for process in process::keepalived_of(leader) {
             // It may have ended.
-            let _ = sys::send(process.pid, Signal::Terminate);
+            let _ = sys::send(process.pid, libc::SIGTERM);
         }
         loop {
             let left = process::keepalived_of(leader).len();

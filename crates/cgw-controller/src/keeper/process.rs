@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::sys::{self, Signal};
+use super::sys;
 
 /// The name of keepalived's processes in /proc/PID/comm.
 const KEEPALIVED: &str = "keepalived";
@@ -118,7 +118,7 @@ pub fn kill_keepalived(leader: Process) -> usize {
     let processes = keepalived_of(leader);
     for process in &processes {
         // It may have ended by itself.
-        let _ = sys::send(process.pid, Signal::Kill);
+        let _ = sys::send(process.pid, libc::SIGKILL);
     }
     processes.len()
 }

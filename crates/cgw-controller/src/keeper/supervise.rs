@@ -31,7 +31,7 @@ use super::node::Node;
 use super::process::{self, Frozen, Process, Stat, Watchdog};
 use super::report::Reporter;
 use super::run_dir::{Record, RunDir};
-use super::sys::{self, Signal};
+use super::sys;
 use super::vrrp::{self, Vrrp};
 use crate::api::VipRange;
 use crate::api::http::VrrpState;
@@ -282,7 +282,7 @@ impl Supervisor {
     /// Applies a changed configuration without losing the mastership.
     async fn reload(&mut self, running: &mut Running) {
         let reloaded = self.configure().await.and_then(|()| {
-            sys::send(running.leader.pid, Signal::Hangup).context("sending SIGHUP to keepalived")
+            sys::send(running.leader.pid, libc::SIGHUP).context("sending SIGHUP to keepalived")
         });
         match reloaded {
             Ok(()) => {
@@ -358,7 +358,7 @@ impl Supervisor {
             End::Stopped if self.observe(&mut running).is_some() => self.enter(VrrpState::Init),
             End::Stopped => {
                 // It may have ended.
-                let _ = sys::send(leader.pid, Signal::Terminate);
+                let _ = sys::send(leader.pid, libc::SIGTERM);
                 let ended = async {
                     let _ = running.child.wait().await;
                 };

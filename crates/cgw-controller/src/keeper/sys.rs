@@ -9,27 +9,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A signal that the keeper sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Reload the configuration.
-    Hangup,
-    /// End with a priority-0 advert.
-    Terminate,
-    /// End at once, also if stopped.
-    Kill,
-}
-
-impl Signal {
-    fn number(self) -> libc::c_int {
-        match self {
-            Signal::Hangup => libc::SIGHUP,
-            Signal::Terminate => libc::SIGTERM,
-            Signal::Kill => libc::SIGKILL,
-        }
-    }
-}
-
 /// CLOCK_MONOTONIC: the same for all processes of the node.
 #[must_use]
 pub fn monotonic() -> Duration {
@@ -43,15 +22,15 @@ pub fn monotonic() -> Duration {
     )
 }
 
-/// Sends a signal to one process.
+/// Sends a signal of libc to one process.
 ///
 /// # Errors
 /// ESRCH: there is no such process.
-pub fn send(pid: u32, signal: Signal) -> io::Result<()> {
+pub fn send(pid: u32, signal: libc::c_int) -> io::Result<()> {
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 1);
     let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: kill takes two numbers and does not access memory of this process.
-    checked(unsafe { libc::kill(pid, signal.number()) })
+    checked(unsafe { libc::kill(pid, signal) })
 }
 
 /// Creates a FIFO for its owner only.
@@ -110,7 +89,7 @@ mod tests {
     #[test]
     fn process_groups_and_init_get_no_signal() {
         for pid in [0, 1, u32::MAX] {
-            assert!(send(pid, Signal::Terminate).is_err());
+            assert!(send(pid, libc::SIGTERM).is_err());
         }
     }
 }
