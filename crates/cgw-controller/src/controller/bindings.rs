@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::cache::ObjectKey;
-use common::events::Events;
 use common::executor::Executor;
 use common::plan::Step;
 use common::runtime::Runtime;
@@ -87,7 +86,7 @@ impl Bindings {
                 continue;
             }
             let Some(write) = verdict.writes.first() else { return Ok((verdict.reply, updated)) };
-            let result = self.write(write, &cause, &observed, &self.runtime.events).await;
+            let result = self.write(write, &cause, &observed).await;
             drop(round);
             match result {
                 Ok(()) => {
@@ -120,24 +119,18 @@ impl Bindings {
     ///
     /// # Errors
     /// [`Error::Conflict`] if its precondition is not met.
-    pub async fn write(
-        &self,
-        write: &Write,
-        cause: &Cause,
-        observed: &Observed,
-        events: &Events,
-    ) -> Result<(), Error> {
+    pub async fn write(&self, write: &Write, cause: &Cause, observed: &Observed) -> Result<(), Error> {
         let record = match write {
             Write::Record { bind, .. } => Some(bind),
             Write::Erase { .. } => None,
             _ => {
                 let service = write.service().and_then(|name| observed.services.get(name));
                 let missing = || Error::Conflict(write.to_string());
+                let events = &self.runtime.events;
                 return self.services.write(write, cause, service.ok_or_else(missing)?, events).await;
             }
         };
-        let Runtime { leadership, metrics, .. } = &self.runtime;
-        let executor = Executor { leadership, metrics, events };
+        let executor = Executor::from(&self.runtime);
         let step = Step { action: write.clone(), because: cause.clone() };
         executor.execute(&step, self.stores.write_record(write.vip(), record, &observed.records)).await
     }

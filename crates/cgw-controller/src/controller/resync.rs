@@ -203,8 +203,7 @@ impl Resync {
             };
             let repair = repair::repair(&observed.snapshot);
             let Some(write) = repair.delayed.first() else { return Ok(()) };
-            let events = &self.bindings.runtime.events;
-            match self.bindings.write(write, &Cause::Repaired, &observed, events).await {
+            match self.bindings.write(write, &Cause::Repaired, &observed).await {
                 // After a conflict the state is read again.
                 Ok(()) | Err(Error::Conflict(_)) => {}
                 Err(error) => return Err(error),
