@@ -75,25 +75,10 @@ impl Family {
     }
 }
 
-/// The identity of an attachment, by which DEL, GC and CHECK find it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Identity {
-    /// `CNI_CONTAINERID`.
-    pub container_id: String,
-    /// `CNI_IFNAME`; a chained attachment's interface has another name.
-    pub ifname: String,
-    /// The configuration's `name`.
-    pub network: String,
-}
-
 /// The desired state of an attachment, completely resolved. Its record has it for CHECK, except what only ADD needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Desired {
-    /// Its identity.
-    #[serde(skip)]
-    pub identity: Identity,
     /// The interface's name in the pod.
     #[serde(skip)]
     pub interface: String,

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ring::digest;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::cni::{Code, Error};
 use crate::lock;
@@ -53,16 +53,32 @@ pub struct Locked<T> {
     _file: File,
 }
 
-/// The pod of a record.
-pub trait Owned {
+/// The attachment that a record is about. DEL, GC and CHECK find it by its container, `CNI_IFNAME` and network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
     /// `CNI_CONTAINERID`.
-    fn container_id(&self) -> &str;
+    pub container_id: String,
+    /// `CNI_IFNAME`; a chained attachment's interface has another name. Older reservations of ipvlan modes have neither this nor the network.
+    #[serde(default)]
+    pub ifname: String,
+    /// The configuration's `name`.
+    #[serde(default)]
+    pub network: String,
     /// The interface's name in the pod.
-    fn interface(&self) -> &str;
+    pub interface: String,
+    /// The pod's namespace; without it, the pod no longer exists.
+    pub netns: PodNetns,
+}
+
+impl AsRef<Self> for Owner {
+    fn as_ref(&self) -> &Self {
+        self
+    }
 }
 
 /// A pod's namespace, as it was at ADD.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodNetns {
     /// `CNI_NETNS`.
@@ -91,6 +107,12 @@ impl PodNetns {
         let same = namespace.identity().map_err(unknown)? == self.identity;
         Ok(same.then_some(namespace))
     }
+
+    /// Whether it certainly no longer exists.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self.open(), Ok(None))
+    }
 }
 
 impl Folder {
@@ -104,8 +126,9 @@ impl Folder {
     ///
     /// # Errors
     /// [`Code::Io`], with the path.
-    pub fn write<T: Owned + Serialize>(&self, record: &T) -> Result<(), Error> {
-        let path = self.file(record.container_id(), record.interface());
+    pub fn write<T: AsRef<Owner> + Serialize>(&self, record: &T) -> Result<(), Error> {
+        let owner: &Owner = record.as_ref();
+        let path = self.file(&owner.container_id, &owner.interface);
         self.write_to(&path, record).map_err(|error| failed("write", &path, &error))
     }
 
@@ -159,13 +182,16 @@ impl Folder {
     ///
     /// # Errors
     /// [`Code::Io`] or [`Code::Decode`], with the path.
-    pub fn read<T: Owned + DeserializeOwned>(
+    pub fn read<T: AsRef<Owner> + DeserializeOwned>(
         &self,
         container_id: &str,
         interface: &str,
     ) -> Result<Option<T>, Error> {
         let record = read::<T>(&self.file(container_id, interface))?;
-        Ok(record.filter(|record| record.container_id() == container_id && record.interface() == interface))
+        Ok(record.filter(|record| {
+            let owner: &Owner = record.as_ref();
+            owner.container_id == container_id && owner.interface == interface
+        }))
     }
 
     /// The record of an attachment, which no other call gets until the result is dropped. None: there is none (any more).
@@ -174,7 +200,7 @@ impl Folder {
     ///
     /// # Errors
     /// [`Code::TryAgain`]: another call has it until `deadline`; and as [`Self::read`].
-    pub fn lock<T: Owned + DeserializeOwned>(
+    pub fn lock<T: AsRef<Owner> + DeserializeOwned>(
         &self,
         container_id: &str,
         interface: &str,
@@ -216,10 +242,13 @@ impl Folder {
 
     /// All records of one container, and the unreadable ones.
     #[must_use]
-    pub fn of_container<T: Owned + DeserializeOwned>(&self, container_id: &str) -> (Vec<T>, Vec<Unreadable>) {
+    pub fn of_container<T: AsRef<Owner> + DeserializeOwned>(
+        &self,
+        container_id: &str,
+    ) -> (Vec<T>, Vec<Unreadable>) {
         let prefix = format!("{}@", short(container_id));
         let (mut records, errors) = self.those::<T>(|name| name.starts_with(&prefix));
-        records.retain(|record| record.container_id() == container_id);
+        records.retain(|record| record.as_ref().container_id == container_id);
         (records, errors)
     }
 
@@ -293,7 +322,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 fn network_of(path: &Path) -> Option<String> {
-    #[derive(serde::Deserialize)]
+    #[derive(Deserialize)]
     struct Named {
         network: String,
     }

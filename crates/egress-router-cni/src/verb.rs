@@ -14,7 +14,6 @@ use crate::cni::Call;
 use crate::config::network::Network;
 use crate::config::settings::Settings;
 use crate::log::Log;
-use crate::plan::Identity;
 
 /// The inputs of an operation.
 pub struct Context<'a> {
@@ -26,16 +25,4 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// The log.
     pub log: &'a Log,
-}
-
-impl Context<'_> {
-    /// The identity of the call's attachment.
-    #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity {
-            container_id: self.call.container_id.clone(),
-            ifname: self.call.ifname.clone(),
-            network: self.network.name.clone(),
-        }
-    }
 }

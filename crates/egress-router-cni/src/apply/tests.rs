@@ -15,7 +15,7 @@ use crate::config::interface::{Kind, MacvlanMode};
 use crate::config::ip::Gateways;
 use crate::log::Log;
 use crate::names;
-use crate::plan::{Desired, Identity, Step, add, del};
+use crate::plan::{Desired, Step, add, del};
 use crate::sys::isolated::{isolated, new_namespace};
 use pod::{Place, ip_in};
 
@@ -35,7 +35,6 @@ fn address(text: &str) -> IpAddr {
 fn desired(master: u32, number: u8, addresses: &[&str]) -> Desired {
     let has = |ipv6: bool| addresses.iter().any(|address| net(address).addr().is_ipv6() == ipv6);
     Desired {
-        identity: Identity { container_id: "c1".into(), ifname: format!("net{number}"), network: "n".into() },
         interface: format!("net{number}"),
         kind: Kind::Macvlan(MacvlanMode::Bridge),
         master,

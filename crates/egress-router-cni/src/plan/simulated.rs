@@ -9,7 +9,7 @@ use crate::config::interface::{Kind, MacvlanMode};
 use crate::config::ip::Gateways;
 use crate::observe::Pod;
 
-use super::{Desired, Family, Identity, Plan, Step, route, sysctl};
+use super::{Desired, Family, Plan, Step, route, sysctl};
 
 pub(super) const PRIMARY: u32 = 2;
 
@@ -84,7 +84,6 @@ pub(super) fn desired(number: u8, families: &[Family]) -> Desired {
     addresses.extend(has(Family::V4).then(|| net(&format!("192.168.{number}.9/24"))));
     addresses.extend(has(Family::V6).then(|| net(&format!("fd50:{number}::9/64"))));
     Desired {
-        identity: Identity { container_id: "c1".into(), ifname: format!("net{number}"), network: "n".into() },
         interface: format!("net{number}"),
         kind: Kind::Macvlan(MacvlanMode::Bridge),
         master: 7,

@@ -7,22 +7,18 @@ use common::netlink::link::Link;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::{Folder, Owned, PodNetns};
+use super::{Folder, Owner};
+use crate::plan::Desired;
 use crate::plan::undo::Undo;
-use crate::plan::{Desired, Identity};
 
 /// `<run directory>/attachments/<container>@<interface>.json`. CHECK reads the [`Made`] part. The others ignore it, so that DEL also works
 /// with a file of a later version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attachment<M = IgnoredAny> {
-    /// Its identity.
+    /// The attachment.
     #[serde(flatten)]
-    pub identity: Identity,
-    /// The interface's name in the pod.
-    pub interface: String,
-    /// The pod's namespace.
-    pub netns: PodNetns,
+    pub owner: Owner,
     /// For DEL.
     pub undo: Undo,
     /// None until ADD has completed.
@@ -38,13 +34,9 @@ pub struct Made {
     pub firewall: String,
 }
 
-impl<M> Owned for Attachment<M> {
-    fn container_id(&self) -> &str {
-        &self.identity.container_id
-    }
-
-    fn interface(&self) -> &str {
-        &self.interface
+impl<M> AsRef<Owner> for Attachment<M> {
+    fn as_ref(&self) -> &Owner {
+        &self.owner
     }
 }
 
@@ -55,18 +47,11 @@ pub fn folder(run_directory: &Path) -> Folder {
 }
 
 impl Attachment<Made> {
-    /// The journal before the first step.
-    #[must_use]
-    pub fn new(desired: &Desired, netns: PodNetns, undo: Undo) -> Self {
-        let (identity, interface) = (desired.identity.clone(), desired.interface.clone());
-        Self { identity, interface, netns, undo, made: None }
-    }
-
     /// The desired state and the fingerprint, if ADD has completed.
     #[must_use]
     pub fn made(self) -> Option<Made> {
         let Made { desired, firewall } = self.made?;
-        let desired = Desired { identity: self.identity, interface: self.interface, ..desired };
+        let desired = Desired { interface: self.owner.interface, ..desired };
         Some(Made { desired, firewall })
     }
 }
@@ -98,12 +83,12 @@ mod tests {
     use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
     use crate::config::ip::Gateways;
     use crate::plan::simulated::link;
+    use crate::record::PodNetns;
 
     #[test]
     fn a_stored_attachment_is_read_unchanged() {
         for kind in [Kind::Macvlan(MacvlanMode::Passthru), Kind::Ipvlan(IpvlanMode::L3s)] {
             let desired = Desired {
-                identity: Identity { container_id: "c".into(), ifname: "eth0".into(), network: "n".into() },
                 interface: "egress0".into(),
                 kind,
                 master: 4,
@@ -128,9 +113,16 @@ mod tests {
                 cluster_networks: Vec::new(),
                 previous: None,
             };
-            let netns = PodNetns { path: "/run/netns/x".into(), identity: (1, 2) };
+            let owner = Owner {
+                container_id: "c".into(),
+                ifname: "eth0".into(),
+                network: "n".into(),
+                interface: desired.interface.clone(),
+                netns: PodNetns { path: "/run/netns/x".into(), identity: (1, 2) },
+            };
             let link = Link { mac: desired.mac, mtu: 1400, ..link(9, "egress0", "macvlan") };
-            let mut record = Attachment::new(&desired, netns, Undo { slot: 1, order: 1, ..Undo::default() });
+            let mut record =
+                Attachment { owner, undo: Undo { slot: 1, order: 1, ..Undo::default() }, made: None };
             let written = |record: &Attachment<Made>| serde_json::to_value(record).unwrap();
             assert_eq!(serde_json::from_value::<Attachment<Made>>(written(&record)).unwrap(), record);
             assert_eq!(record.clone().made(), None, "ADD has not completed");
@@ -147,10 +139,7 @@ mod tests {
             later["netns"]["later"] = 1.into();
             later["made"]["desired"]["mode"] = "later".into();
             let read: Attachment = serde_json::from_value(later).unwrap();
-            assert_eq!(
-                (&read.identity, &read.undo, &read.netns),
-                (&record.identity, &record.undo, &record.netns)
-            );
+            assert_eq!((&read.owner, &read.undo), (&record.owner, &record.undo));
             assert!(read.made.is_some());
         }
     }

@@ -5,33 +5,24 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Folder, Owned, PodNetns};
+use super::{Folder, Owner};
 use crate::aws;
 use crate::cni::Error;
-use crate::plan::Identity;
 
 /// `<state directory>/elastic-ips/<container>@<interface>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ElasticIp {
-    /// The attachment's identity.
+    /// The attachment.
     #[serde(flatten)]
-    pub identity: Identity,
-    /// The interface's name in the pod.
-    pub interface: String,
-    /// The pod's namespace; without it, the pod no longer exists.
-    pub netns: PodNetns,
+    pub owner: Owner,
     /// The stage.
     pub state: aws::State,
 }
 
-impl Owned for ElasticIp {
-    fn container_id(&self) -> &str {
-        &self.identity.container_id
-    }
-
-    fn interface(&self) -> &str {
-        &self.interface
+impl AsRef<Owner> for ElasticIp {
+    fn as_ref(&self) -> &Owner {
+        &self.owner
     }
 }
 
@@ -45,26 +36,17 @@ pub fn folder(state_directory: &Path) -> Folder {
 pub struct Journal<'a> {
     /// The folder.
     pub folder: &'a Folder,
-    /// Its identity.
-    pub identity: &'a Identity,
-    /// The interface's name in the pod.
-    pub interface: &'a str,
-    /// The pod's namespace.
-    pub netns: &'a PodNetns,
+    /// The attachment.
+    pub owner: &'a Owner,
 }
 
 impl aws::Journal for Journal<'_> {
     fn write(&mut self, state: &aws::State) -> Result<(), Error> {
-        self.folder.write(&ElasticIp {
-            identity: self.identity.clone(),
-            interface: self.interface.to_owned(),
-            netns: self.netns.clone(),
-            state: state.clone(),
-        })
+        self.folder.write(&ElasticIp { owner: self.owner.clone(), state: state.clone() })
     }
 
     fn clear(&mut self) -> Result<(), Error> {
-        self.folder.remove(&self.identity.container_id, self.interface)
+        self.folder.remove(&self.owner.container_id, &self.owner.interface)
     }
 
     fn recorded(&self) -> Vec<Ipv4Addr> {

@@ -13,10 +13,10 @@ use crate::config::interface::{InterfaceType, IpvlanMode, Kind, MacvlanMode, mac
 use crate::config::ip::Ip;
 use crate::names;
 use crate::observe::Pod;
-use crate::plan::{self, Desired, Identity, Plan, Previous};
-use crate::record::{Attachment, ElasticIp, Folder, Made, elastic_ip};
+use crate::plan::{self, Desired, Plan, Previous};
+use crate::record::{Attachment, ElasticIp, Folder, Made, Owner, elastic_ip};
 
-use super::ipvlan_mode::{self, Reservation};
+use super::ipvlan_mode;
 use super::namespaces::Namespaces;
 use super::resolve::{self, Master};
 use super::{Context, del, result};
@@ -64,8 +64,8 @@ pub fn dry_run(context: &Context<'_>) -> Result<String, Error> {
         let message = "--dry-run does not support aws-elastic-ip: the private address is not known before EC2 assigns it";
         return Err(Error::invalid_config(message));
     }
-    if let Some((master, mode, reservation)) = attachment.reservation() {
-        ipvlan_mode::check(&context.settings.run_directory, master, mode, &reservation)?;
+    if let Some((master, mode)) = attachment.mode() {
+        ipvlan_mode::check(&context.settings.run_directory, master, mode, &attachment.owner())?;
     }
     let (_, plan) = attachment.plan(&pod)?;
     let steps = plan.steps.iter().map(|step| format!("{}\n", apply::Applying(step)));
@@ -109,6 +109,16 @@ impl<'a> AddCall<'a> {
         Ok(Self { context, namespaces, interface, interface_type, kind, ip, master, acquired: false })
     }
 
+    fn owner(&self) -> Owner {
+        Owner {
+            container_id: self.context.call.container_id.clone(),
+            ifname: self.context.call.ifname.clone(),
+            network: self.context.network.name.clone(),
+            interface: self.interface.clone(),
+            netns: self.namespaces.netns.clone(),
+        }
+    }
+
     /// The interface's name in the pod: `CNI_IFNAME`, unless a previous plugin has created that.
     fn name(&mut self, pod: &Pod) {
         if chained(self.context, pod) {
@@ -120,10 +130,10 @@ impl<'a> AddCall<'a> {
     /// The pod, after the leftovers of an interrupted ADD of this interface are removed.
     fn remove_leftovers(&mut self, pod: Pod) -> Result<Pod, Error> {
         let there = pod.links.iter().any(|link| link.name == self.interface);
-        let journal = self.namespaces.journals.iter().find(|journal| journal.interface == self.interface);
-        let interrupted = |journal: &Attachment| {
-            journal.made.is_none() && journal.identity.ifname == self.context.call.ifname
-        };
+        let journal =
+            self.namespaces.journals.iter().find(|journal| journal.owner.interface == self.interface);
+        let interrupted =
+            |journal: &Attachment| journal.made.is_none() && journal.owner.ifname == self.context.call.ifname;
         // Reported before the first request to EC2: a rollback would release the Elastic IP of the existing attachment.
         if there && !journal.is_some_and(interrupted) {
             let message = format!("the pod has an interface {} already", self.interface);
@@ -138,7 +148,7 @@ impl<'a> AddCall<'a> {
             .verbose(format_args!("{}: removing the leftovers of an interrupted call", self.interface));
         apply::run_all(&steps, &mut Linux::new(&mut self.namespaces.sockets), self.context.log)?;
         self.forget()?;
-        self.namespaces.journals.retain(|journal| journal.interface != self.interface);
+        self.namespaces.journals.retain(|journal| journal.owner.interface != self.interface);
         self.namespaces.pod()
     }
 
@@ -169,19 +179,16 @@ impl<'a> AddCall<'a> {
     }
 
     /// For an ipvlan: its master, and the mode that it needs there.
-    fn reservation(&self) -> Option<(u32, IpvlanMode, Reservation)> {
-        let (Kind::Ipvlan(mode), Some(master)) = (self.kind, &self.master) else { return None };
-        let reservation = Reservation {
-            container_id: self.context.call.container_id.clone(),
-            interface: self.interface.clone(),
-            netns: self.namespaces.netns.clone(),
-        };
-        Some((master.port, mode, reservation))
+    fn mode(&self) -> Option<(u32, IpvlanMode)> {
+        match (self.kind, &self.master) {
+            (Kind::Ipvlan(mode), Some(master)) => Some((master.port, mode)),
+            _ => None,
+        }
     }
 
     fn reserve_mode(&self) -> Result<(), Error> {
-        let Some((master, mode, reservation)) = self.reservation() else { return Ok(()) };
-        ipvlan_mode::reserve(&self.context.settings.run_directory, master, mode, &reservation)
+        let Some((master, mode)) = self.mode() else { return Ok(()) };
+        ipvlan_mode::reserve(&self.context.settings.run_directory, master, mode, &self.owner())
     }
 
     /// For aws-elastic-ip: address and gateway come from EC2. `mac` is the master's.
@@ -189,16 +196,14 @@ impl<'a> AddCall<'a> {
         if self.interface_type != InterfaceType::AwsElasticIp {
             return Ok(());
         }
-        let context = self.context;
-        let Self { namespaces, interface, ip, .. } = self;
+        let (context, owner) = (self.context, self.owner());
+        let Self { namespaces, ip, .. } = self;
         let deadline = Instant::now() + aws::TIMEOUT;
-        let (identity, netns) = (context.identity(), namespaces.netns.clone());
         let folder = elastic_ip::folder(&context.settings.state_directory);
         release_orphaned_elastic_ips(context, namespaces, &folder)?;
         // Until a record of this namespace is written: an ADD in another pod may be releasing this one as orphaned.
-        let before = folder.lock::<ElasticIp>(&identity.container_id, interface, deadline)?;
-        let mut journal =
-            elastic_ip::Journal { folder: &folder, identity: &identity, interface, netns: &netns };
+        let before = folder.lock::<ElasticIp>(&owner.container_id, &owner.interface, deadline)?;
+        let mut journal = elastic_ip::Journal { folder: &folder, owner: &owner };
         let acquired = namespaces.on_node(|_| {
             let request = aws::Request {
                 addresses: &ip.addresses,
@@ -220,7 +225,6 @@ impl<'a> AddCall<'a> {
         let mut cluster_networks = settings.cluster_networks.clone();
         cluster_networks.extend(&network.cluster_networks);
         let desired = Desired {
-            identity: self.context.identity(),
             interface: self.interface.clone(),
             kind: self.kind,
             master: master.index,
@@ -272,7 +276,7 @@ impl<'a> AddCall<'a> {
 
     /// The journal is written first and completed last. It is removed if nothing is left of a failed call.
     fn make(&mut self, desired: &Desired, plan: &Plan) -> Result<Link, Error> {
-        let journal = Attachment::new(desired, self.namespaces.netns.clone(), plan.undo.clone());
+        let journal = Attachment { owner: self.owner(), undo: plan.undo.clone(), made: None };
         let Namespaces { namespace, host, sockets, folder, .. } = &mut self.namespaces;
         folder.write(&journal)?;
         let mut kernel = Linux::new(sockets).making_links(host, namespace);
@@ -299,23 +303,19 @@ impl<'a> AddCall<'a> {
 
     /// Releases the reserved mode and the Elastic IP if nothing else is left, and returns `error`.
     fn roll_back(&mut self, error: Error) -> Error {
-        let (identity, interface) = (self.context.identity(), self.interface.clone());
+        let (settings, container_id) = (self.context.settings, &self.context.call.container_id);
         // What is left of the attachment uses them. DEL releases them with the journal.
-        if !matches!(self.namespaces.folder.read::<Attachment>(&identity.container_id, &interface), Ok(None))
-        {
+        if !matches!(self.namespaces.folder.read::<Attachment>(container_id, &self.interface), Ok(None)) {
             return error;
         }
         // A reservation that stays is void once the pod's namespace is gone.
-        let _ =
-            ipvlan_mode::release(&self.context.settings.run_directory, &identity.container_id, &interface);
+        let _ = ipvlan_mode::release(&settings.run_directory, container_id, &self.interface);
         if !self.acquired {
             return error;
         }
-        let folder = elastic_ip::folder(&self.context.settings.state_directory);
-        let settings = self.context.settings;
-        let given_back = self
-            .namespaces
-            .on_node(|_| super::del::release(settings, &folder, &identity.container_id, &interface));
+        let folder = elastic_ip::folder(&settings.state_directory);
+        let Self { namespaces, interface, .. } = self;
+        let given_back = namespaces.on_node(|_| del::release(settings, &folder, container_id, interface));
         match given_back {
             Ok(()) => error,
             Err(left) => error.with("not rolled back", &left),
@@ -346,7 +346,7 @@ fn release_orphaned_elastic_ips(
     namespaces: &mut Namespaces,
     folder: &Folder,
 ) -> Result<(), Error> {
-    let is_stale = |record: &ElasticIp| matches!(record.netns.open(), Ok(None));
+    let is_stale = |record: &ElasticIp| record.owner.netns.is_gone();
     let (records, errors) = folder.all::<ElasticIp>();
     for unreadable in errors {
         context.log.error(format_args!("{}", unreadable.error));
@@ -357,7 +357,7 @@ fn release_orphaned_elastic_ips(
     }
     namespaces.on_node(|_| {
         let deadline = Instant::now() + RELEASE_TIMEOUT;
-        for ElasticIp { identity: Identity { container_id, .. }, interface, .. } in stale {
+        for ElasticIp { owner: Owner { container_id, interface, .. }, .. } in stale {
             // This pod does not wait for another call that is releasing it.
             let Ok(Some(locked)) = folder.lock::<ElasticIp>(&container_id, &interface, Instant::now()) else {
                 continue;

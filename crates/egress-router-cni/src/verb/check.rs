@@ -9,7 +9,7 @@ use crate::names;
 use crate::nftables::{self, fingerprint};
 use crate::plan::Desired;
 use crate::plan::check::check as differences;
-use crate::record::{Attachment, Made, Owned as _, attachment};
+use crate::record::{Attachment, Made, attachment};
 
 use super::Context;
 use super::namespaces::Namespaces;
@@ -20,10 +20,9 @@ use super::namespaces::Namespaces;
 /// # Errors
 /// Code 101 with all differences; 8 if the pod's namespace does not exist.
 pub fn check(context: &Context<'_>) -> Result<(), Error> {
-    let identity = context.identity();
     let mut namespaces = Namespaces::of_call(context)?;
     let pod = namespaces.pod()?;
-    let (interface, record) = attachment(context, &identity.container_id)?;
+    let (interface, record) = attachment(context)?;
     let previous = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
     if !previous.clone().any(|listed| listed.name == interface) {
         return Err(failed(&[format!("prevResult lists no interface {interface}")]));
@@ -54,19 +53,16 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
 
 /// The attachment's interface and record. CHECK's `prevResult` contains the interface itself, so it does not show whether ADD was chained,
 /// and the configuration may have changed. The records show it.
-fn attachment(
-    context: &Context<'_>,
-    container_id: &str,
-) -> Result<(String, Option<Attachment<Made>>), Error> {
+fn attachment(context: &Context<'_>) -> Result<(String, Option<Attachment<Made>>), Error> {
     let folder = attachment::folder(&context.settings.run_directory);
-    let ifname = &context.call.ifname;
+    let (container_id, ifname) = (&context.call.container_id, &context.call.ifname);
     let own = folder.read::<Attachment<Made>>(container_id, ifname)?;
     if own.is_some() {
         return Ok((ifname.clone(), own));
     }
     let (records, errors) = folder.of_container::<Attachment<Made>>(container_id);
-    match records.into_iter().find(|record| record.identity.ifname == *ifname) {
-        Some(record) => Ok((record.interface().to_owned(), Some(record))),
+    match records.into_iter().find(|record| record.owner.ifname == *ifname) {
+        Some(record) => Ok((record.owner.interface.clone(), Some(record))),
         None => Error::first(errors.into_iter().map(|unreadable| unreadable.error))
             .map(|()| (ifname.clone(), None)),
     }

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use crate::apply::{self, Linux};
 use crate::aws;
-use crate::cni::{Code, Error};
+use crate::cni::{Call, Code, Error};
 use crate::config::settings::Settings;
 use crate::nftables;
 use crate::observe::Pod;
-use crate::plan::{self, Identity, Step};
-use crate::record::{self, Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
+use crate::plan::{self, Step};
+use crate::record::{self, Attachment, ElasticIp, Folder, attachment, elastic_ip};
 use crate::sys::{self, Namespace};
 
 use super::Context;
@@ -23,33 +23,33 @@ use super::namespaces::{self, Namespaces, Node};
 /// The first failure, with the others in its details. Something is left then, and the runtime retries.
 pub fn del(context: &Context<'_>) -> Result<(), Error> {
     sys::stay_on_processor();
-    let identity = context.identity();
-    let ended = match in_pod(context, &identity) {
+    let ended = match in_pod(context) {
         // The runtime has unmounted it but not yet removed the file, or its path belongs to another process, of the node: the pod no
         // longer exists.
         Err(error) if error.code == Code::InvalidNamespace => {
             context.log.verbose(format_args!("{error}: nothing to delete there"));
-            forget(context, &identity)
+            forget(context)
         }
         // The first step of ADD is a table, so without nf_tables it has changed nothing.
         Err(error) if !nftables::known() => {
             context
                 .log
                 .verbose(format_args!("{error}: this kernel has no nf_tables, so ADD has created nothing"));
-            forget(context, &identity)
+            forget(context)
         }
         ended => ended,
     };
-    Error::first(ended.err().into_iter().chain(release_all(context.settings, &identity)))
+    Error::first(ended.err().into_iter().chain(release_all(context.settings, context.call)))
 }
 
 /// Releases the Elastic IPs of a container's interface, and removes their records. An unreadable one is an error.
-fn release_all(settings: &Settings, identity: &Identity) -> Vec<Error> {
+fn release_all(settings: &Settings, call: &Call) -> Vec<Error> {
     let folder = elastic_ip::folder(&settings.state_directory);
-    let (mut records, unreadable) = folder.of_container::<ElasticIp>(&identity.container_id);
-    records.retain(|record| record.identity.ifname == identity.ifname);
-    let released =
-        records.iter().map(|record| release(settings, &folder, record.container_id(), &record.interface));
+    let (mut records, unreadable) = folder.of_container::<ElasticIp>(&call.container_id);
+    records.retain(|record| record.owner.ifname == call.ifname);
+    let released = records
+        .iter()
+        .map(|record| release(settings, &folder, &record.owner.container_id, &record.owner.interface));
     unreadable
         .into_iter()
         .map(|unreadable| unreadable.error)
@@ -59,56 +59,58 @@ fn release_all(settings: &Settings, identity: &Identity) -> Vec<Error> {
 
 /// Removes the journals of a container's interface, of any name in the pod, and the reserved modes. An unreadable journal does not block the
 /// deletion of the pod.
-fn forget(context: &Context<'_>, identity: &Identity) -> Result<(), Error> {
-    let run_directory = &context.settings.run_directory;
+fn forget(context: &Context<'_>) -> Result<(), Error> {
+    let (run_directory, call) = (&context.settings.run_directory, context.call);
     let folder = attachment::folder(run_directory);
-    let (mut journals, unreadable) = folder.of_container::<Attachment>(&identity.container_id);
+    let (mut journals, unreadable) = folder.of_container::<Attachment>(&call.container_id);
     for unreadable in unreadable {
         context.log.error(format_args!("{}", unreadable.error));
     }
-    journals.retain(|journal| journal.identity.ifname == identity.ifname);
+    journals.retain(|journal| journal.owner.ifname == call.ifname);
     let mut errors = Vec::new();
     // The one with this name, also if it could not be read.
-    for interface in journals.iter().map(Owned::interface).chain([identity.ifname.as_str()]) {
-        errors.extend(folder.remove(&identity.container_id, interface).err());
-        errors.extend(ipvlan_mode::release(run_directory, &identity.container_id, interface).err());
+    for interface in journals.iter().map(|journal| &journal.owner.interface).chain([&call.ifname]) {
+        errors.extend(folder.remove(&call.container_id, interface).err());
+        errors.extend(ipvlan_mode::release(run_directory, &call.container_id, interface).err());
     }
     Error::first(errors)
 }
 
 /// Removes it in the pod, if the pod exists, and its journal.
-fn in_pod(context: &Context<'_>, identity: &Identity) -> Result<(), Error> {
-    let Some((node, namespace, path)) = find(context, identity)? else { return forget(context, identity) };
-    let mut namespaces = Namespaces::open(context, node, namespace, &path, &identity.container_id)?;
+fn in_pod(context: &Context<'_>) -> Result<(), Error> {
+    let Some((node, namespace, path)) = find(context)? else { return forget(context) };
+    let mut namespaces = Namespaces::open(context, node, namespace, &path, &context.call.container_id)?;
     // The next call in the pod must not find the journal: it would keep what only this attachment needed.
-    let ended = end(context, identity, &mut namespaces).and_then(|()| forget(context, identity));
+    let ended = end(context, &mut namespaces).and_then(|()| forget(context));
     Error::first([ended, namespaces.leave()].into_iter().filter_map(Result::err))
 }
 
 /// The pod's namespace and its path. A runtime that does not know them any more gives none: then it is the recorded one, if that still exists.
-fn find(context: &Context<'_>, identity: &Identity) -> Result<Option<(Node, Namespace, PathBuf)>, Error> {
-    if let Some(path) = &context.call.netns {
-        let found = namespaces::find(context.call)?;
+fn find(context: &Context<'_>) -> Result<Option<(Node, Namespace, PathBuf)>, Error> {
+    let call = context.call;
+    if let Some(path) = &call.netns {
+        let found = namespaces::find(call)?;
         return Ok(found.map(|(node, namespace)| (node, namespace, path.clone())));
     }
     let folder = attachment::folder(&context.settings.run_directory);
-    let journals = record::readable(folder.of_container::<Attachment>(&identity.container_id))?;
-    for journal in journals.into_iter().filter(|journal| journal.identity.ifname == identity.ifname) {
-        if let Some(namespace) = journal.netns.open()? {
-            return Ok(Some((Node::here()?, namespace, journal.netns.path)));
+    let journals = record::readable(folder.of_container::<Attachment>(&call.container_id))?;
+    for Attachment { owner, .. } in journals.into_iter().filter(|journal| journal.owner.ifname == call.ifname)
+    {
+        if let Some(namespace) = owner.netns.open()? {
+            return Ok(Some((Node::here()?, namespace, owner.netns.path)));
         }
     }
     Ok(None)
 }
 
 /// There is usually one attachment, with any name in the pod. DEL needs no `prevResult` to find a chained one.
-fn end(context: &Context<'_>, identity: &Identity, namespaces: &mut Namespaces) -> Result<(), Error> {
-    let mut errors = Vec::new();
+fn end(context: &Context<'_>, namespaces: &mut Namespaces) -> Result<(), Error> {
+    let (ifname, mut errors) = (&context.call.ifname, Vec::new());
     let mut journals = namespaces.journals.clone();
-    journals.retain(|journal| journal.identity.ifname == identity.ifname);
-    let mut left: Vec<_> = journals.iter().map(|journal| (journal.interface(), Some(journal))).collect();
+    journals.retain(|journal| journal.owner.ifname == *ifname);
+    let mut left: Vec<_> = journals.iter().map(|journal| (&journal.owner.interface, Some(journal))).collect();
     if left.is_empty() {
-        left.push((&identity.ifname, None));
+        left.push((ifname, None));
     }
     for (interface, journal) in left {
         let pod = namespaces.pod()?;
@@ -119,7 +121,7 @@ fn end(context: &Context<'_>, identity: &Identity, namespaces: &mut Namespaces) 
                 .extend(apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets), context.log).err());
         }
         // Its file exists until the last step.
-        namespaces.journals.retain(|journal| journal.interface != interface);
+        namespaces.journals.retain(|journal| journal.owner.interface != *interface);
     }
     Error::first(errors)
 }
@@ -171,16 +173,20 @@ mod tests {
 
     use super::*;
     use crate::config::settings::Aws;
-    use crate::record::PodNetns;
+    use crate::record::{Owner, PodNetns};
 
     #[test]
     fn an_elastic_ip_that_another_call_released_is_not_released_again() {
         let directory = tempfile::tempdir().unwrap();
         let folder = elastic_ip::folder(directory.path());
         let record = ElasticIp {
-            identity: Identity { container_id: "c".into(), ifname: "net1".into(), network: "n".into() },
-            interface: "net1".into(),
-            netns: PodNetns { path: "/proc/none".into(), identity: (1, 2) },
+            owner: Owner {
+                container_id: "c".into(),
+                ifname: "net1".into(),
+                network: "n".into(),
+                interface: "net1".into(),
+                netns: PodNetns { path: "/proc/none".into(), identity: (1, 2) },
+            },
             state: aws::State {
                 instance: "i-1".into(),
                 interface: "eni-1".into(),

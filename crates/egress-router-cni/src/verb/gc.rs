@@ -6,8 +6,7 @@ use crate::apply::{self, Linux};
 use crate::cni::Error;
 use crate::config::network;
 use crate::log::Log;
-use crate::plan::Identity;
-use crate::record::{Attachment, ElasticIp, Owned as _, PodNetns, attachment, elastic_ip};
+use crate::record::{Attachment, ElasticIp, Owner, attachment, elastic_ip};
 use crate::sys;
 
 use super::namespaces::{Namespaces, Node};
@@ -28,13 +27,13 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
     };
     let mut errors = Vec::new();
     let mut recorded = recorded(context, &mut errors);
-    recorded.retain(|_, record| {
-        let Identity { container_id, ifname, network } = record.identity.clone();
+    recorded.retain(|_, (owner, _)| {
+        let Owner { container_id, ifname, network, .. } = owner.clone();
         network == context.network.name && !valid.contains(&network::Attachment { container_id, ifname })
     });
     let attachments = attachment::folder(&context.settings.run_directory);
     let elastic_ips = elastic_ip::folder(&context.settings.state_directory);
-    for ((container_id, interface), record) in recorded {
+    for (Owner { container_id, interface, netns, .. }, has_elastic_ip) in recorded.into_values() {
         context
             .log
             .verbose(format_args!("{container_id} {interface}: not in valid-attachments, deleting it"));
@@ -42,11 +41,10 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             attachments.remove(&container_id, &interface)?;
             ipvlan_mode::release(&context.settings.run_directory, &container_id, &interface)
         };
-        let ended = match record.netns.open() {
+        let ended = match netns.open() {
             Ok(Some(namespace)) => {
-                let opened = Node::here().and_then(|node| {
-                    Namespaces::open(context, node, namespace, &record.netns.path, &container_id)
-                });
+                let opened = Node::here()
+                    .and_then(|node| Namespaces::open(context, node, namespace, &netns.path, &container_id));
                 opened.and_then(|mut namespaces| {
                     // Under the pod's lock, as in DEL.
                     let ended = end(&mut namespaces, &interface, context.log).and_then(|()| forget());
@@ -57,7 +55,7 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             Err(error) => Err(error),
         };
         errors.extend(ended.err());
-        if record.elastic_ip {
+        if has_elastic_ip {
             let given_back = del::release(context.settings, &elastic_ips, &container_id, &interface);
             errors.extend(given_back.err());
         }
@@ -65,17 +63,9 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
     Error::first(errors)
 }
 
-/// The records of one attachment.
-struct Recorded {
-    identity: Identity,
-    netns: PodNetns,
-    /// Whether it has an Elastic IP to release.
-    elastic_ip: bool,
-}
-
-/// All attachments of the node, by container and interface. An unreadable record is an error only if it is of this network: otherwise one
-/// broken file would fail the GC of every network.
-fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String, String), Recorded> {
+/// All attachments of the node, by container and interface, and whether each has an Elastic IP to release. An unreadable record is an error
+/// only if it is of this network: otherwise one broken file would fail the GC of every network.
+fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String, String), (Owner, bool)> {
     let (attachments, unread) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
     let (elastic_ips, more) = elastic_ip::folder(&context.settings.state_directory).all::<ElasticIp>();
     for unreadable in unread.into_iter().chain(more) {
@@ -85,15 +75,12 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
             context.log.error(format_args!("{}", unreadable.error));
         }
     }
-    let mut recorded: BTreeMap<(String, String), Recorded> = BTreeMap::new();
-    for record in elastic_ips {
-        let key = (record.container_id().to_owned(), record.interface);
-        recorded.insert(key, Recorded { identity: record.identity, netns: record.netns, elastic_ip: true });
-    }
-    for record in attachments {
-        let key = (record.container_id().to_owned(), record.interface().to_owned());
-        let elastic_ip = recorded.remove(&key).is_some_and(|recorded| recorded.elastic_ip);
-        recorded.insert(key, Recorded { identity: record.identity, netns: record.netns, elastic_ip });
+    let key = |owner: &Owner| (owner.container_id.clone(), owner.interface.clone());
+    let mut recorded: BTreeMap<_, _> =
+        elastic_ips.into_iter().map(|record| (key(&record.owner), (record.owner, true))).collect();
+    for Attachment { owner, .. } in attachments {
+        let has_elastic_ip = recorded.contains_key(&key(&owner));
+        recorded.insert(key(&owner), (owner, has_elastic_ip));
     }
     recorded
 }
@@ -101,7 +88,7 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
 /// Another call may have ended meanwhile: the journal is the one that was read under the pod's lock.
 fn end(namespaces: &mut Namespaces, interface: &str, log: &Log) -> Result<(), Error> {
     let pod = namespaces.pod()?;
-    let journal = namespaces.journals.iter().find(|journal| journal.interface == interface);
+    let journal = namespaces.journals.iter().find(|journal| journal.owner.interface == interface);
     let steps = del::steps(namespaces, &pod, interface, journal)?;
     apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets), log)
 }

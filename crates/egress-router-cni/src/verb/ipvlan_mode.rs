@@ -8,12 +8,10 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::cni::Error;
 use crate::config::interface::{IpvlanMode, Kind, mode_name};
 use crate::lock::Lock;
-use crate::record::{self, Folder, Owned, PodNetns};
+use crate::record::{self, Folder, Owner};
 
 /// Timeout of the master's lock, which is held for reading and writing a few small files.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,29 +21,8 @@ const FOLDER: &str = "ipvlan";
 
 const MODES: [IpvlanMode; 3] = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s];
 
-/// An attachment that has reserved the mode of its folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Reservation {
-    /// `CNI_CONTAINERID`.
-    pub container_id: String,
-    /// The interface's name in the pod.
-    pub interface: String,
-    /// The pod's namespace; without it, the reservation is void.
-    pub netns: PodNetns,
-}
-
-impl Owned for Reservation {
-    fn container_id(&self) -> &str {
-        &self.container_id
-    }
-
-    fn interface(&self) -> &str {
-        &self.interface
-    }
-}
-
-/// Checks that no other pod has an ipvlan of another mode on the master with this index. Returns the void reservations of other modes.
+/// Checks that no other pod has an ipvlan of another mode on the master with this index. Returns the owners of void reservations of other
+/// modes: without the pod's namespace, a reservation is void.
 ///
 /// # Errors
 /// Code 7: another pod has one. Code 5: a reservation cannot be read.
@@ -53,14 +30,14 @@ pub fn check(
     run_directory: &Path,
     master: u32,
     mode: IpvlanMode,
-    desired: &Reservation,
-) -> Result<Vec<Reservation>, Error> {
+    desired: &Owner,
+) -> Result<Vec<Owner>, Error> {
     let mut void = Vec::new();
     for other in MODES.into_iter().filter(|other| *other != mode) {
-        let mut all = record::readable(folder(run_directory, master, other).all::<Reservation>())?;
+        let mut all = record::readable(folder(run_directory, master, other).all::<Owner>())?;
         all.retain(|one| (&one.container_id, &one.interface) != (&desired.container_id, &desired.interface));
         for one in all {
-            if matches!(one.netns.open(), Ok(None)) {
+            if one.netns.is_gone() {
                 void.push(one);
                 continue;
             }
@@ -79,12 +56,7 @@ pub fn check(
 ///
 /// # Errors
 /// As [`check`]; code 11: the master's lock is not free; code 5.
-pub fn reserve(
-    run_directory: &Path,
-    master: u32,
-    mode: IpvlanMode,
-    desired: &Reservation,
-) -> Result<(), Error> {
+pub fn reserve(run_directory: &Path, master: u32, mode: IpvlanMode, desired: &Owner) -> Result<(), Error> {
     let _lock = Lock::of_master(run_directory, master, Instant::now() + LOCK_TIMEOUT)?;
     for void in check(run_directory, master, mode, desired)? {
         release(run_directory, &void.container_id, &void.interface)?;
@@ -116,12 +88,15 @@ pub fn release(run_directory: &Path, container_id: &str, interface: &str) -> Res
 mod tests {
     use super::*;
     use crate::cni::Code;
+    use crate::record::PodNetns;
     use crate::sys::Namespace;
 
-    fn reservation(container_id: &str) -> Reservation {
+    fn owner(container_id: &str) -> Owner {
         let identity = Namespace::current().unwrap().identity().unwrap();
-        Reservation {
+        Owner {
             container_id: container_id.into(),
+            ifname: "net1".into(),
+            network: "n".into(),
             interface: "net1".into(),
             netns: PodNetns { path: "/proc/thread-self/ns/net".into(), identity },
         }
@@ -130,7 +105,7 @@ mod tests {
     #[test]
     fn another_mode_is_refused_until_the_last_pod_is_gone() {
         let run = tempfile::tempdir().unwrap();
-        let reserve = |master, mode, container| reserve(run.path(), master, mode, &reservation(container));
+        let reserve = |master, mode, container| reserve(run.path(), master, mode, &owner(container));
         for container in ["a", "b"] {
             reserve(7, IpvlanMode::L2, container).unwrap();
         }
@@ -151,11 +126,21 @@ mod tests {
     #[test]
     fn a_reservation_of_a_pod_that_is_gone_is_void_and_removed() {
         let run = tempfile::tempdir().unwrap();
-        let mut gone = reservation("a");
+        let mut gone = owner("a");
         gone.netns.identity.1 += 1;
         reserve(run.path(), 7, IpvlanMode::L2, &gone).unwrap();
-        reserve(run.path(), 7, IpvlanMode::L3, &reservation("b")).unwrap();
+        reserve(run.path(), 7, IpvlanMode::L3, &owner("b")).unwrap();
         assert_eq!(fs::read_dir(run.path().join("ipvlan/7-l2")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_reservation_without_a_network_is_in_force() {
+        let run = tempfile::tempdir().unwrap();
+        let mut stored = serde_json::to_value(owner("a")).unwrap();
+        stored.as_object_mut().unwrap().retain(|key, _| key != "ifname" && key != "network");
+        fs::create_dir_all(run.path().join("ipvlan/7-l2")).unwrap();
+        fs::write(run.path().join("ipvlan/7-l2/a@net1.json"), stored.to_string()).unwrap();
+        assert!(reserve(run.path(), 7, IpvlanMode::L3, &owner("b")).is_err());
     }
 
     #[test]
@@ -165,9 +150,7 @@ mod tests {
             let calls: Vec<_> = (0..12)
                 .map(|number| {
                     let (run, mode) = (run.path(), MODES[number % 3]);
-                    scope.spawn(move || {
-                        reserve(run, 7, mode, &reservation(&format!("c{number}"))).map(|()| mode)
-                    })
+                    scope.spawn(move || reserve(run, 7, mode, &owner(&format!("c{number}"))).map(|()| mode))
                 })
                 .collect();
             calls.into_iter().map(|call| call.join().unwrap()).collect()

@@ -124,7 +124,7 @@ impl Namespaces {
         let folder = attachment::folder(&context.settings.run_directory);
         let mut journals = record::readable(folder.of_container::<Attachment>(container_id))?;
         // Paths are reused.
-        journals.retain(|journal| journal.netns.identity == identity);
+        journals.retain(|journal| journal.owner.netns.identity == identity);
         namespace.enter().map_err(|error| {
             let message = format!("{} cannot be entered as a network namespace", path.display());
             let is_none = error.raw_os_error() == Some(libc::EINVAL);
@@ -154,7 +154,7 @@ impl Namespaces {
     pub fn is_recorded(&self, interface: &str) -> Result<bool, Error> {
         let journals = record::readable(self.folder.all::<Attachment>())?;
         let is = |journal: &Attachment| {
-            journal.netns.identity == self.netns.identity && journal.interface == interface
+            journal.owner.netns.identity == self.netns.identity && journal.owner.interface == interface
         };
         Ok(journals.iter().any(is))
     }
@@ -164,8 +164,9 @@ impl Namespaces {
     /// # Errors
     /// Code 100, or 11 if it keeps changing.
     pub fn pod(&mut self) -> Result<Pod, Error> {
+        let attachments = self.journals.iter();
         let attachments =
-            self.journals.iter().map(|journal| (journal.interface.clone(), journal.undo.clone())).collect();
+            attachments.map(|journal| (journal.owner.interface.clone(), journal.undo.clone())).collect();
         observe::pod(&mut self.sockets, attachments)
     }
 

@@ -66,12 +66,10 @@ mod tests {
     use crate::config::destinations::Destinations;
     use crate::config::interface::{Kind, MacvlanMode};
     use crate::config::ip::Gateways;
-    use crate::plan::Identity;
     use crate::plan::route::unicast;
 
     fn desired(addresses: &[&str]) -> Desired {
         Desired {
-            identity: Identity { container_id: "c".into(), ifname: "net1".into(), network: "n".into() },
             interface: "net1".into(),
             kind: Kind::Macvlan(MacvlanMode::Bridge),
             master: 2,
