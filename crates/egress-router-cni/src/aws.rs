@@ -63,12 +63,12 @@ pub fn platform(settings: &Settings, sys_root: &Path) -> Platform {
 /// # Errors
 ///
 /// Code 4: `AWS_CA_BUNDLE` names no file with certificates; and those of `work`.
-pub fn over_network<T, E: Into<cni::Error>>(
+pub fn over_network<T>(
     settings: &Settings,
-    work: impl FnOnce(&Cloud<'_>) -> Result<T, E>,
+    work: impl FnOnce(&Cloud<'_>) -> Result<T, cni::Error>,
 ) -> Result<T, cni::Error> {
     let network = network()?;
-    work(&Cloud::new(&network, &settings.aws, &environment)).map_err(Into::into)
+    work(&Cloud::new(&network, &settings.aws, &environment))
 }
 
 /// STATUS: whether the metadata service responds and has credentials. EC2 gets no request, because runtimes call STATUS every few seconds
@@ -80,10 +80,7 @@ pub fn over_network<T, E: Into<cni::Error>>(
 pub fn ready(cloud: &Cloud<'_>, deadline: Instant) -> Result<(), cni::Error> {
     let metadata = cloud.metadata(deadline);
     let all = metadata.instance().and_then(|_| cloud.ec2(&metadata, deadline).map(drop));
-    all.map_err(|error| {
-        let error = cni::Error::from(error);
-        cni::Error { code: Code::NotAvailable, ..error }
-    })
+    all.map_err(|error| cni::Error { code: Code::NotAvailable, ..error })
 }
 
 /// With `AWS_CA_BUNDLE`, for a proxy that intercepts TLS, or a private region with its own certificates.

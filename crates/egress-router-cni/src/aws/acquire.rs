@@ -18,7 +18,7 @@ use super::error::Error;
 use super::metadata::Interface;
 use super::release;
 use super::state::{Journal, Stage, State};
-use crate::cni;
+use crate::cni::{self, Code};
 use crate::http::retry::random;
 
 /// Time for the rollback after the deadline: cleaning up now is cheaper than in the next call.
@@ -76,15 +76,11 @@ pub fn acquire(
     let mut attempt =
         Attempt { ec2: &ec2, interface: &interface, journal, reassociates: cloud.reassociates() };
     let state = match left {
-        Some(state) if is_at(address.association.as_ref(), &state) => {
+        Some(state) if address.association.as_ref().is_some_and(|association| state.is_at(association)) => {
             return attempt.keep(state, address.association.as_ref());
         }
         Some(state) => attempt.resume(state)?,
         None => None,
-    };
-    let rollback_client = || {
-        let ec2 = cloud.ec2(&metadata, deadline.max(Instant::now() + ROLLBACK_TIMEOUT));
-        ec2.map_err(cni::Error::from)
     };
     attempt.check(&address, public)?;
     let mut state = match state {
@@ -95,8 +91,9 @@ pub fn acquire(
         Ok(()) => Ok(state),
         Err(error) => {
             // A state that cannot be rolled back stays in the record, for DEL, GC or the next ADD.
-            let rolled_back = rollback_client()
-                .and_then(|ec2| Ok(release::rollback(&ec2, &state)?))
+            let rolled_back = cloud
+                .ec2(&metadata, deadline.max(Instant::now() + ROLLBACK_TIMEOUT))
+                .and_then(|ec2| release::rollback(&ec2, &state))
                 .and_then(|()| attempt.journal.clear());
             Err(match rolled_back {
                 Ok(()) => error,
@@ -111,27 +108,24 @@ pub fn acquire(
 }
 
 /// The one requested Elastic IP.
-fn public(addresses: &[IpNet]) -> Result<Ipv4Addr, Error> {
+fn public(addresses: &[IpNet]) -> Result<Ipv4Addr, cni::Error> {
     match addresses {
         [one] => match one.addr() {
             IpAddr::V4(public) => Ok(public),
-            IpAddr::V6(address) => Err(Error::Configuration(format!(
+            IpAddr::V6(address) => Err(cni::Error::invalid_config(format!(
                 "ip.addresses: {address} is no IPv4 address; interfaceType aws-elastic-ip takes one Elastic IP"
             ))),
         },
-        several => Err(Error::Configuration(format!(
+        several => Err(cni::Error::invalid_config(format!(
             "ip.addresses has {} addresses; interfaceType aws-elastic-ip takes one Elastic IP for each attachment",
             several.len()
         ))),
     }
 }
 
-/// Whether the association is that of `state`: to a private address that only its attachment has had.
-fn is_at(association: Option<&Association>, state: &State) -> bool {
-    association.is_some_and(|association| {
-        association.interface.as_deref() == Some(&state.interface)
-            && association.private == Some(state.private.addr())
-    })
+/// The requested address is not available.
+fn conflict(message: String) -> cni::Error {
+    cni::Error::new(Code::Aws, message)
 }
 
 struct Attempt<'a> {
@@ -155,24 +149,20 @@ impl Attempt<'_> {
     /// The private address of an earlier call, if it is still assigned.
     fn resume(&mut self, state: State) -> Result<Option<State>, cni::Error> {
         let listed = self.ec2.on_interface(&state.interface)?;
-        match listed.find(state.private.addr()) {
-            Some(found) if !found.primary && found.public.is_none_or(|public| public == state.public) => {
-                Ok(Some(state))
-            }
-            _ => {
-                self.journal.clear()?;
-                Ok(None)
-            }
+        if state.is_assigned(&listed) {
+            return Ok(Some(state));
         }
+        self.journal.clear()?;
+        Ok(None)
     }
 
     /// Whether the settings allow to move it.
-    fn check(&self, address: &Address, public: Ipv4Addr) -> Result<(), Error> {
+    fn check(&self, address: &Address, public: Ipv4Addr) -> Result<(), cni::Error> {
         let Some(association) = &address.association else { return Ok(()) };
         if self.reassociates {
             return Ok(());
         }
-        Err(Error::Conflict(format!(
+        Err(conflict(format!(
             "Elastic IP {public} is associated with {}{}, and aws.allowReassociation is false in the settings",
             association.interface.as_deref().unwrap_or("an instance"),
             association.private.map(|private| format!(" ({private})")).unwrap_or_default(),
@@ -188,13 +178,13 @@ impl Attempt<'_> {
         for _ in 0..MAX_CHOICES {
             let not_free = |address| recorded.contains(&address) || taken.contains(address);
             let chosen = choose(self.interface.block, random(), not_free).ok_or_else(|| {
-                Error::Conflict(format!(
+                conflict(format!(
                     "subnet {} ({}) has no free address",
                     self.interface.subnet, self.interface.block
                 ))
             })?;
             let private = Ipv4Net::new(chosen, self.interface.block.prefix_len())
-                .map_err(|error| cni::Error::new(cni::Code::Aws, error.to_string()))?;
+                .map_err(|error| cni::Error::new(Code::Aws, error.to_string()))?;
             let state = State {
                 instance: instance.into(),
                 interface: self.interface.id.clone(),
@@ -222,11 +212,10 @@ impl Attempt<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::Conflict(format!(
+        Err(conflict(format!(
             "in subnet {}, other interfaces took each chosen address first",
             self.interface.subnet
-        ))
-        .into())
+        )))
     }
 
     fn assign_verified(&self, chosen: Ipv4Addr) -> Result<(), Error> {
@@ -263,7 +252,7 @@ impl Attempt<'_> {
         listed: &Taken,
         public: Ipv4Addr,
         address: &Address,
-    ) -> Result<(), Error> {
+    ) -> Result<(), cni::Error> {
         let Some(association) = &address.association else { return Ok(()) };
         let Some(interface) = association.interface.as_deref() else { return Ok(()) };
         let is_primary = |taken: &Taken| {
@@ -276,7 +265,7 @@ impl Attempt<'_> {
                 && is_primary(&self.ec2.on_interface(interface)?)
         };
         if own {
-            return Err(Error::Conflict(format!(
+            return Err(conflict(format!(
                 "Elastic IP {public} belongs to this node: it is associated with the primary address of {interface}; use another one for the pod"
             )));
         }
@@ -293,30 +282,31 @@ impl Attempt<'_> {
         self.journal.write(state)
     }
 
-    fn associate_verified(&self, state: &State, before: &Address) -> Result<String, Error> {
+    fn associate_verified(&self, state: &State, before: &Address) -> Result<String, cni::Error> {
         let mut retry = self.ec2.retry();
         loop {
             let private = state.private.addr();
             let uncertain =
                 match self.ec2.associate(&state.allocation, &state.interface, private, self.reassociates) {
                     Err(error @ Error::Uncertain { .. }) => error,
-                    result => return result,
+                    result => return Ok(result?),
                 };
             let now = self.ec2.address(state.public)?.association;
             match now {
-                Some(now) if is_at(Some(&now), state) => return Ok(now.id),
+                Some(now) if state.is_at(&now) => return Ok(now.id),
                 // It took effect and was moved again, or another node was first: the newer association stays.
                 Some(now) if Some(&now.id) != before.association.as_ref().map(|before| &before.id) => {
-                    return Err(Error::Superseded(format!(
+                    let message = format!(
                         "Elastic IP {} was associated with {} while this node was associating it; is it configured for two pods?",
                         state.public,
                         now.interface.as_deref().unwrap_or("an instance")
-                    )));
+                    );
+                    return Err(cni::Error::new(Code::TryAgain, message));
                 }
                 _ => {}
             }
             if !retry.backoff() {
-                return Err(uncertain);
+                return Err(uncertain.into());
             }
         }
     }

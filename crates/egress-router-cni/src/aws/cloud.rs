@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::credentials::Credentials;
 use super::ec2::{Ec2, Endpoint};
-use super::error::Error;
 use super::metadata::{self, Metadata};
+use crate::cni::Error;
 use crate::config::settings;
 use crate::http::Transport;
 use crate::http::retry::RetryBudget;

@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::error::Error;
-use super::metadata::Metadata;
+use super::metadata::{self, Metadata};
+use crate::cni::{Code, Error};
 
 /// An access key. Its secret parts are in no `Debug`, error or log.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,18 +56,14 @@ impl Credentials {
     pub fn of_instance(metadata: &Metadata<'_>) -> Result<Self, Error> {
         const PATH: &str = "iam/security-credentials/";
         let none = || {
-            Error::Conflict(
-                "this instance has no IAM role: attach an instance profile with the rights of the plugin's policy".into(),
-            )
+            let message = "this instance has no IAM role: attach an instance profile with the rights of the plugin's policy";
+            Error::new(Code::Aws, message)
         };
         let roles = metadata.find(PATH)?.ok_or_else(none)?;
         let role = roles.lines().next().map(str::trim).filter(|role| !role.is_empty()).ok_or_else(none)?;
         let response = metadata.get(&format!("{PATH}{role}"))?;
         // Serde's messages quote values, which may be secret.
-        let malformed = |why: &str| Error::Malformed {
-            peer: format!("the instance metadata service, asked for the credentials of role {role},"),
-            why: why.into(),
-        };
+        let malformed = |why| metadata::malformed(&format!("the credentials of role {role}"), why);
         let parsed: Role =
             serde_json::from_str(&response).map_err(|_| malformed("not the documented JSON"))?;
         if parsed.code.as_deref().is_some_and(|code| code != "Success") {

@@ -9,8 +9,9 @@ pub use response::{Address, Association, Private, Taken};
 use response::{InterfaceItem, Response, malformed, refusal};
 
 use super::credentials::Credentials;
-use super::error::Error;
+use super::error::{self, Error, busy, reported};
 use super::signature::{self, Scope};
+use crate::cni::Code;
 use crate::http::retry::RetryBudget;
 use crate::http::{Method, Request, Transport};
 
@@ -60,7 +61,7 @@ impl<'a> Ec2<'a> {
         const ACTION: &str = "DescribeAddresses";
         let response = self.read(ACTION, &[("PublicIp.1", &public.to_string())])?;
         let item = response.addresses_set.item.into_iter().find(|item| item.public_ip == Some(public));
-        item.ok_or_else(|| malformed(ACTION, format!("{public} is not in the response")))?.read(ACTION)
+        item.ok_or_else(|| malformed(ACTION, &format!("{public} is not in the response")))?.read(ACTION)
     }
 
     /// DescribeNetworkInterfaces: the addresses in use on the interface `id`.
@@ -77,7 +78,7 @@ impl<'a> Ec2<'a> {
             taken.read(ACTION, item)?;
         }
         if taken.addresses.is_empty() {
-            return Err(malformed(ACTION, format!("the response has no address of {id}")));
+            return Err(malformed(ACTION, &format!("the response has no address of {id}")));
         }
         Ok(taken)
     }
@@ -174,7 +175,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`]; after attempts until the deadline [`Error::Busy`] or [`Error::Unreachable`].
+    /// [`Error::Refused`]; code 11 after attempts until the deadline.
     fn read(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Response, Error> {
         self.call(action, parameters, true)
     }
@@ -192,7 +193,9 @@ impl<'a> Ec2<'a> {
     ) -> Result<Response, Error> {
         let mut retry = self.retry.clone();
         let body = form(action, parameters);
-        let mut last = self.unreachable("the deadline had passed".into());
+        let peer = format!("EC2 at {}", self.endpoint.url);
+        let unreachable = |why: &str| Error::Other(error::unreachable(&peer, why));
+        let mut last = unreachable("the deadline had passed");
         while let Some(timeout) = retry.request_timeout() {
             let mut headers =
                 vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
@@ -216,21 +219,24 @@ impl<'a> Ec2<'a> {
             };
             last = match self.transport.send(&request) {
                 Err(no_response) if repeatable && no_response.cause.is_permanent() => {
-                    return Err(Error::Untrusted { peer: self.peer(), why: no_response.why });
+                    let message = format!(
+                        "{peer} fails TLS; check the endpoint, and whether AWS_CA_BUNDLE contains the CA of its certificate"
+                    );
+                    return Err(Error::Other(reported(Code::Aws, message, &no_response.why)));
                 }
-                Err(no_response) if repeatable => self.unreachable(no_response.to_string()),
-                Err(no_response) => return Err(Error::Uncertain { action, why: no_response.to_string() }),
+                Err(no_response) if repeatable => unreachable(&no_response.why),
+                Err(no_response) => return Err(Error::Uncertain { action, why: no_response.why }),
                 Ok(response) if response.status == 200 => {
                     return match Response::parse(action, &response.body) {
                         Ok(understood) => Ok(understood),
-                        Err(why) if repeatable => Err(malformed(action, why)),
+                        Err(why) if repeatable => Err(malformed(action, &why)),
                         Err(why) => Err(Error::Uncertain { action, why }),
                     };
                 }
                 Ok(response) => {
                     let refusal = refusal(response.status, &response.body);
                     if refusal.is_throttling() || (refusal.is_fault() && repeatable) {
-                        Error::Busy { action, refusal }
+                        Error::Other(busy(action, &refusal))
                     } else if refusal.is_fault() {
                         return Err(Error::Uncertain {
                             action,
@@ -246,14 +252,6 @@ impl<'a> Ec2<'a> {
             }
         }
         Err(last)
-    }
-
-    fn unreachable(&self, why: String) -> Error {
-        Error::Unreachable { peer: self.peer(), why }
-    }
-
-    fn peer(&self) -> String {
-        format!("EC2 at {}", self.endpoint.url)
     }
 }
 

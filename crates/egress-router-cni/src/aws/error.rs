@@ -5,78 +5,25 @@ use crate::cni::{self, Code};
 /// Limit of foreign messages: an encoded authorization failure is longer, and a runtime logs it repeatedly.
 const MAX_DETAILS: usize = 1024;
 
-/// An error of the AWS requests.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// An error of a request to EC2. Only the first two kinds tell a caller what to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// No response in time.
-    #[error("{peer} did not respond in time")]
-    Unreachable {
-        /// EC2 or the metadata service, with its endpoint.
-        peer: String,
-        /// The error of the last attempt.
-        why: String,
-    },
-    /// The server's certificate is not trusted, or it is another kind of server.
-    #[error(
-        "{peer} fails TLS; check the endpoint, and whether AWS_CA_BUNDLE contains the CA of its certificate"
-    )]
-    Untrusted {
-        /// EC2 or the metadata service, with its endpoint.
-        peer: String,
-        /// The TLS error.
-        why: String,
-    },
-    /// Until the deadline, each response reported throttling or a server error.
-    #[error("EC2 throttled or failed {action} until the deadline")]
-    Busy {
-        /// Of EC2's API.
-        action: &'static str,
-        /// The last error response of EC2.
-        refusal: Refusal,
-    },
-    /// The request was sent, and whether it took effect is unknown.
-    #[error("no response from EC2 to {action}: whether it was carried out is unknown")]
-    Uncertain {
-        /// Of EC2's API.
-        action: &'static str,
-        /// The error of the attempt.
-        why: String,
-    },
     /// EC2 refuses permanently.
-    #[error("EC2 refuses {action}: {}", advice(action, .refusal))]
     Refused {
         /// Of EC2's API.
         action: &'static str,
         /// The error response of EC2.
         refusal: Refusal,
     },
-    /// The metadata service refuses.
-    #[error("the instance metadata service responds with status {status} to {path}: {advice}")]
-    Metadata {
-        /// The requested path.
-        path: String,
-        /// HTTP status.
-        status: u16,
-        /// Advice for the user, at the end of the message.
-        advice: &'static str,
-    },
-    /// A response that does not match the API's documentation.
-    #[error("{peer} sent an invalid response")]
-    Malformed {
-        /// The server and the request.
-        peer: String,
-        /// The problem of the response, or the invalid value in it.
+    /// The request was sent, and whether it took effect is unknown.
+    Uncertain {
+        /// Of EC2's API.
+        action: &'static str,
+        /// The error of the attempt.
         why: String,
     },
-    /// A setting or a configuration is invalid.
-    #[error("{0}")]
-    Configuration(String),
-    /// The requested address is not available.
-    #[error("{0}")]
-    Conflict(String),
-    /// Another node associated the address at the same time.
-    #[error("{0}")]
-    Superseded(String),
+    /// Any other error.
+    Other(cni::Error),
 }
 
 /// EC2's error response.
@@ -115,6 +62,10 @@ impl Refusal {
                 "InternalError" | "InternalFailure" | "ServiceUnavailable" | "Unavailable"
             )
     }
+
+    fn describe(&self) -> String {
+        format!("{}: {} (status {}, request {})", self.code, self.message, self.status, self.request)
+    }
 }
 
 impl Error {
@@ -148,31 +99,41 @@ fn advice(action: &str, refusal: &Refusal) -> String {
     }
 }
 
-fn cut(words: &str) -> String {
-    words.chars().filter(|c| !c.is_control()).take(MAX_DETAILS).collect()
+/// An error with the limited message of another program as its details.
+pub(super) fn reported(code: Code, message: String, details: &str) -> cni::Error {
+    let details: String = details.chars().filter(|c| !c.is_control()).take(MAX_DETAILS).collect();
+    cni::Error::new(code, message).details(details)
+}
+
+/// No response of `peer` (EC2 or the metadata service, with its endpoint) in time. `why` is the error of the last attempt.
+pub(super) fn unreachable(peer: &str, why: &str) -> cni::Error {
+    reported(Code::TryAgain, format!("{peer} did not respond in time"), why)
+}
+
+/// A response that does not match the API's documentation. `peer` has the server and the request, `why` the problem or the invalid value.
+pub(super) fn malformed(peer: &str, why: &str) -> cni::Error {
+    reported(Code::Aws, format!("{peer} sent an invalid response"), why)
+}
+
+/// Until the deadline, each response reported throttling or a server error. `refusal` is the last one.
+pub(super) fn busy(action: &str, refusal: &Refusal) -> cni::Error {
+    let message = format!("EC2 throttled or failed {action} until the deadline");
+    reported(Code::TryAgain, message, &refusal.describe())
 }
 
 impl From<Error> for cni::Error {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
-        let describe = |refusal: &Refusal| {
-            cut(&format!(
-                "{}: {} (status {}, request {})",
-                refusal.code, refusal.message, refusal.status, refusal.request
-            ))
-        };
-        match &error {
-            Error::Unreachable { why, .. } | Error::Uncertain { why, .. } => {
-                Self::new(Code::TryAgain, message).details(cut(why))
+        match error {
+            Error::Refused { action, refusal } => {
+                let message = format!("EC2 refuses {action}: {}", advice(action, &refusal));
+                reported(Code::Aws, message, &refusal.describe())
             }
-            Error::Busy { refusal, .. } => Self::new(Code::TryAgain, message).details(describe(refusal)),
-            Error::Superseded(_) => Self::new(Code::TryAgain, message),
-            Error::Refused { refusal, .. } => Self::new(Code::Aws, message).details(describe(refusal)),
-            Error::Malformed { why, .. } | Error::Untrusted { why, .. } => {
-                Self::new(Code::Aws, message).details(cut(why))
+            Error::Uncertain { action, why } => {
+                let message =
+                    format!("no response from EC2 to {action}: whether it was carried out is unknown");
+                reported(Code::TryAgain, message, &why)
             }
-            Error::Metadata { .. } | Error::Conflict(_) => Self::new(Code::Aws, message),
-            Error::Configuration(_) => Self::new(Code::InvalidConfig, message),
+            Error::Other(error) => error,
         }
     }
 }
@@ -211,8 +172,7 @@ mod tests {
     fn temporary_errors_have_code_11() {
         let refusal = Refusal { status: 503, code: "RequestLimitExceeded".into(), ..Refusal::default() };
         assert!(refusal.is_throttling());
-        let error = cni::Error::from(Error::Busy { action: "DescribeAddresses", refusal });
-        assert_eq!(error.code, Code::TryAgain);
+        assert_eq!(busy("DescribeAddresses", &refusal).code, Code::TryAgain);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use ipnet::Ipv4Net;
 
-use super::error::Error;
+use super::error::{self, unreachable};
+use crate::cni::{Code, Error};
 use crate::config::interface::{mac_bytes, mac_text};
 use crate::http::retry::RetryBudget;
 use crate::http::{Method, Request, Transport, is_transient};
@@ -99,7 +100,7 @@ impl<'a> Metadata<'a> {
     /// As [`Self::get`]; or the response is invalid.
     pub fn primary(&self) -> Result<[u8; 6], Error> {
         let text = self.get("mac")?;
-        mac_bytes(&text).ok_or_else(|| unexpected("mac", &text))
+        mac_bytes(&text).ok_or_else(|| malformed("mac", &format!("{text:?}")))
     }
 
     /// The interface whose device has the address `mac`; none: the primary one.
@@ -115,16 +116,18 @@ impl<'a> Metadata<'a> {
         let text = mac_text(mac);
         let of = |what: &str| -> Result<String, Error> {
             self.find(&format!("network/interfaces/macs/{text}/{what}"))?.ok_or_else(|| {
-                Error::Conflict(format!(
+                let message = format!(
                     "the device with MAC address {text} is no network interface of this instance with an IPv4 subnet ({what} is \
                      missing); interfaceArgs.master names another"
-                ))
+                );
+                Error::new(Code::Aws, message)
             })
         };
         let id = of("interface-id")?;
         let subnet = of("subnet-id")?;
         let block = of("subnet-ipv4-cidr-block")?;
-        let parsed: Ipv4Net = block.parse().map_err(|_| unexpected("subnet-ipv4-cidr-block", &block))?;
+        let parsed: Ipv4Net =
+            block.parse().map_err(|_| malformed("subnet-ipv4-cidr-block", &format!("{block:?}")))?;
         Ok(Interface { id, mac, subnet, block: parsed.trunc() })
     }
 
@@ -134,11 +137,8 @@ impl<'a> Metadata<'a> {
     ///
     /// No response until the deadline, a refusal, or a response that is empty or not UTF-8.
     pub fn get(&self, path: &str) -> Result<String, Error> {
-        self.find(path)?.ok_or_else(|| Error::Metadata {
-            path: path.into(),
-            status: 404,
-            advice: "every instance has it; check aws.metadataEndpoint",
-        })
+        let missing = || refused(path, 404, "every instance has it; check aws.metadataEndpoint");
+        self.find(path)?.ok_or_else(missing)
     }
 
     /// As [`Self::get`]; none if the service responds with 404.
@@ -171,7 +171,7 @@ impl<'a> Metadata<'a> {
                         last = Some("it rejects the tokens that it issues".into());
                     }
                     status if is_transient(status) => last = Some(format!("status {status} to {path}")),
-                    status => return Err(refused(path, status)),
+                    status => return Err(refused(path, status, advice(status))),
                 },
                 // The last attempt may have timed out; the service's earlier response is more useful.
                 Err(no_response) => drop(last.get_or_insert(no_response.to_string())),
@@ -180,7 +180,7 @@ impl<'a> Metadata<'a> {
                 break;
             }
         }
-        Err(self.unreachable(last.unwrap_or_else(|| "the deadline had passed".into())))
+        Err(self.unreachable(last.as_deref().unwrap_or("the deadline had passed")))
     }
 
     fn token(&self) -> Result<String, Error> {
@@ -198,14 +198,14 @@ impl<'a> Metadata<'a> {
                     return Ok(token);
                 }
                 Ok((status, _)) if is_transient(status) => last = format!("status {status} to {PATH}"),
-                Ok((status, _)) => return Err(refused(PATH, status)),
+                Ok((status, _)) => return Err(refused(PATH, status, advice(status))),
                 Err(why) => last = why,
             }
             if !retry.backoff() {
                 break;
             }
         }
-        Err(self.unreachable(last))
+        Err(self.unreachable(&last))
     }
 
     fn request_token(&self, timeout: std::time::Duration) -> Result<(u16, Vec<u8>), String> {
@@ -219,32 +219,31 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    fn unreachable(&self, why: String) -> Error {
-        Error::Unreachable { peer: format!("the instance metadata service at {}", self.endpoint), why }
+    fn unreachable(&self, why: &str) -> Error {
+        unreachable(&format!("the instance metadata service at {}", self.endpoint), why)
     }
 }
 
-fn unexpected(what: &str, found: &str) -> Error {
-    Error::Malformed {
-        peer: format!("the instance metadata service, asked for {what},"),
-        why: format!("{found:?}"),
-    }
+/// An invalid response to a request for `what`.
+pub(super) fn malformed(what: &str, why: &str) -> Error {
+    error::malformed(&format!("the instance metadata service, asked for {what},"), why)
 }
 
-fn refused(path: &str, status: u16) -> Error {
-    let advice = match status {
+fn refused(path: &str, status: u16, advice: &str) -> Error {
+    let message = format!("the instance metadata service responds with status {status} to {path}: {advice}");
+    Error::new(Code::Aws, message)
+}
+
+fn advice(status: u16) -> &'static str {
+    match status {
         403 => "it is switched off for this instance (HttpEndpoint of its metadata options)",
         404 | 405 => "it issues no tokens, so it is not version 2 of the service",
         _ => "see the metadata options of this instance",
-    };
-    Error::Metadata { path: path.into(), status, advice }
+    }
 }
 
 fn text(path: &str, body: &[u8]) -> Result<String, Error> {
-    let malformed = |why: &str| Error::Malformed {
-        peer: format!("the instance metadata service, asked for {path},"),
-        why: why.into(),
-    };
+    let malformed = |why| malformed(path, why);
     if body.len() > MAX_RESPONSE_BYTES {
         return Err(malformed("the response is too long"));
     }

@@ -6,6 +6,7 @@ use super::cloud::Cloud;
 use super::ec2::Ec2;
 use super::error::Error;
 use super::state::{Stage, State};
+use crate::cni;
 
 const ASSOCIATION_GONE: &[&str] = &["InvalidAssociationID.NotFound"];
 const ADDRESS_GONE: &[&str] = &["InvalidAddress.NotFound", "InvalidAllocationID.NotFound"];
@@ -19,7 +20,7 @@ const PERHAPS_UNASSIGNED: &[&str] = &["InvalidParameterValue", "InvalidIPAddress
 /// # Errors
 ///
 /// EC2 or the metadata service did not respond in time (retry it), or refused.
-pub fn release(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result<(), Error> {
+pub fn release(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result<(), cni::Error> {
     let metadata = cloud.metadata(deadline);
     // The record is on a copied disk, and belongs to the instance that it was copied from.
     if metadata.instance()? != state.instance {
@@ -33,8 +34,7 @@ pub fn release(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result<()
 /// # Errors
 ///
 /// As [`release`].
-pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
-    let private = state.private.addr();
+pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), cni::Error> {
     match &state.stage {
         Stage::Assigning => {
             // The request may not have taken effect. The address was free when it was chosen.
@@ -42,12 +42,8 @@ pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
                 Err(error) if error.is_refused_as(INTERFACE_GONE) => return Ok(()),
                 listed => listed?,
             };
-            match listed.find(private) {
-                None => return Ok(()),
-                Some(found) if found.primary || found.public.is_some_and(|public| public != state.public) => {
-                    return Ok(());
-                }
-                Some(_) => {}
+            if !state.is_assigned(&listed) {
+                return Ok(());
             }
         }
         Stage::Associating => {
@@ -55,18 +51,14 @@ pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
                 Err(error) if error.is_refused_as(ADDRESS_GONE) => None,
                 address => Some(address?),
             };
-            // Only if it is associated with this private address, which no other attachment has.
-            let ours = address.and_then(|address| address.association).filter(|association| {
-                association.interface.as_deref() == Some(&state.interface)
-                    && association.private == Some(private)
-            });
-            if let Some(ours) = ours {
+            let association = address.and_then(|address| address.association);
+            if let Some(ours) = association.filter(|association| state.is_at(association)) {
                 disassociate(ec2, &ours.id)?;
             }
         }
         Stage::Associated { association } => disassociate(ec2, association)?,
     }
-    unassign(ec2, state)
+    Ok(unassign(ec2, state)?)
 }
 
 fn disassociate(ec2: &Ec2<'_>, association: &str) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+use super::ec2::{Association, Taken};
 use crate::cni;
 
 /// The Elastic IP of one attachment. It contains no secret. Fields of a later version are ignored: after a downgrade, DEL must release it.
@@ -27,6 +28,21 @@ pub struct State {
     pub gateway: Ipv4Addr,
     /// The stage of the operation.
     pub stage: Stage,
+}
+
+impl State {
+    /// Whether the association is with the private address, which no other attachment has.
+    pub(super) fn is_at(&self, association: &Association) -> bool {
+        association.interface.as_deref() == Some(&self.interface)
+            && association.private == Some(self.private.addr())
+    }
+
+    /// Whether the private address is assigned, and is neither the node's nor used for another Elastic IP.
+    pub(super) fn is_assigned(&self, listed: &Taken) -> bool {
+        listed
+            .find(self.private.addr())
+            .is_some_and(|found| !found.primary && found.public.is_none_or(|public| public == self.public))
+    }
 }
 
 /// The stage of the operation. Its own request may have taken effect; all earlier ones have.

@@ -1,6 +1,6 @@
 //! The endpoint of EC2.
 
-use crate::aws::error::Error;
+use crate::cni::Error;
 
 /// The endpoint of EC2: a scheme and an authority, without a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,8 @@ impl Endpoint {
     ///
     /// Another scheme, a path, a query or user information.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let refuse = || Error::Configuration(format!("the EC2 endpoint {text:?} is not https://host[:port]"));
+        let refuse =
+            || Error::invalid_config(format!("the EC2 endpoint {text:?} is not https://host[:port]"));
         let (scheme, rest) = text.split_once("://").ok_or_else(refuse)?;
         let default = match scheme {
             "https" => ":443",

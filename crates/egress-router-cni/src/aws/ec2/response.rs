@@ -9,7 +9,7 @@ use quick_xml::events::Event;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::aws::error::{Error, Refusal};
+use crate::aws::error::{self, Error, Refusal};
 
 /// An Elastic IP of DescribeAddresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -249,6 +249,6 @@ impl Taken {
     }
 }
 
-pub(super) fn malformed(action: &str, why: impl Into<String>) -> Error {
-    Error::Malformed { peer: format!("EC2, asked for {action},"), why: why.into() }
+pub(super) fn malformed(action: &str, why: &str) -> Error {
+    Error::Other(error::malformed(&format!("EC2, asked for {action},"), why))
 }
