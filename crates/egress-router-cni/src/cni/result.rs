@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::error::Error;
@@ -15,56 +16,71 @@ const ROUTE_1_1: [&str; 5] = ["mtu", "advmss", "priority", "table", "scope"];
 
 /// An ADD result in the format of 1.1.0; other versions are derived from it. Unknown keys of a `prevResult` are kept in `rest` and
 /// returned unchanged.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Result {
     /// `interfaces`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Interface>,
     /// `ips`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<Ip>,
     /// `routes`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
     /// `dns`, unchanged.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<Value>,
     /// Other keys of a `prevResult`, returned unchanged.
+    #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 /// One of `interfaces`.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Interface {
     /// Its name.
     pub name: String,
     /// `aa:bb:cc:dd:ee:ff`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// Path of the namespace it is in, not empty; none: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
     /// From 1.1.0 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Other keys of a `prevResult`, returned unchanged.
+    #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 /// One of `ips`.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Ip {
     /// With its prefix length.
     pub address: IpNet,
     /// The default gateway for its subnet.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
     /// Index into `interfaces`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
     /// Other keys of a `prevResult`, returned unchanged.
+    #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 /// One of `routes`.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Route {
     /// `dst`.
+    #[serde(rename = "dst")]
     pub destination: IpNet,
     /// `gw`.
+    #[serde(rename = "gw", skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
     /// Other keys of a `prevResult` (1.1.0: mtu, advmss, priority, table, scope), returned unchanged in versions that have them.
+    #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
@@ -106,17 +122,22 @@ impl Result {
     /// The result of ADD in the format of `version`.
     #[must_use]
     pub fn to_json(&self, version: Version) -> String {
-        let mut json = self.rest.clone();
+        let Ok(Value::Object(mut json)) = serde_json::to_value(self) else { return String::new() };
         json.insert("cniVersion".to_owned(), version.as_str().into());
-        let interfaces: Vec<_> = self.interfaces.iter().map(|interface| interface.to_json(version)).collect();
-        let ips: Vec<_> = self.ips.iter().map(|ip| ip.to_json(version)).collect();
-        let routes: Vec<_> = self.routes.iter().map(|route| route.to_json(version)).collect();
-        for (key, list) in [("interfaces", interfaces), ("ips", ips), ("routes", routes)] {
-            if !list.is_empty() {
-                json.insert(key.to_owned(), list.into());
+        if version < Version::V1_1_0 {
+            elements(&mut json, "interfaces").for_each(|interface| {
+                interface.retain(|key, _| !INTERFACE_1_1.contains(&key.as_str()));
+            });
+            elements(&mut json, "routes").for_each(|route| {
+                route.retain(|key, _| !ROUTE_1_1.contains(&key.as_str()));
+            });
+        }
+        if version < Version::V1_0_0 {
+            for (ip, json) in self.ips.iter().zip(elements(&mut json, "ips")) {
+                let family = if ip.address.addr().is_ipv4() { "4" } else { "6" };
+                json.insert("version".to_owned(), family.into());
             }
         }
-        put(&mut json, "dns", self.dns.clone());
         Value::Object(json).to_string()
     }
 }
@@ -141,15 +162,6 @@ impl Interface {
             rest: dict.rest(&["name", "mac", "sandbox", "mtu"]),
         })
     }
-
-    fn to_json(&self, version: Version) -> Value {
-        let mut json = known(&self.rest, version, &INTERFACE_1_1);
-        json.insert("name".to_owned(), self.name.as_str().into());
-        put(&mut json, "mac", self.mac.as_deref());
-        put(&mut json, "sandbox", self.sandbox.as_deref());
-        put(&mut json, "mtu", self.mtu.filter(|_| version >= Version::V1_1_0));
-        json.into()
-    }
 }
 
 impl Ip {
@@ -167,18 +179,6 @@ impl Ip {
             rest: dict.rest(&["version", "address", "gateway", "interface"]),
         })
     }
-
-    fn to_json(&self, version: Version) -> Value {
-        let mut json = self.rest.clone();
-        if version < Version::V1_0_0 {
-            let family = if self.address.addr().is_ipv4() { "4" } else { "6" };
-            json.insert("version".to_owned(), family.into());
-        }
-        json.insert("address".to_owned(), self.address.to_string().into());
-        put(&mut json, "gateway", self.gateway.map(|gateway| gateway.to_string()));
-        put(&mut json, "interface", self.interface);
-        json.into()
-    }
 }
 
 impl Route {
@@ -188,13 +188,6 @@ impl Route {
             gateway: address(dict, "gw")?,
             rest: dict.rest(&["dst", "gw"]),
         })
-    }
-
-    fn to_json(&self, version: Version) -> Value {
-        let mut json = known(&self.rest, version, &ROUTE_1_1);
-        json.insert("dst".to_owned(), self.destination.to_string().into());
-        put(&mut json, "gw", self.gateway.map(|gateway| gateway.to_string()));
-        json.into()
     }
 }
 
@@ -215,19 +208,12 @@ fn address(dict: &Dict<'_>, key: &str) -> std::result::Result<Option<IpAddr>, Er
     dict.get(key).filter(|field| field.value.as_str() != Some("")).map(|field| field.ip()).transpose()
 }
 
-/// The keys of `rest` that `version` has.
-fn known(rest: &Map<String, Value>, version: Version, since_1_1: &[&str]) -> Map<String, Value> {
-    let mut json = rest.clone();
-    if version < Version::V1_1_0 {
-        json.retain(|key, _| !since_1_1.contains(&key.as_str()));
-    }
-    json
-}
-
-fn put(json: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
-    if let Some(value) = value {
-        json.insert(key.to_owned(), value.into());
-    }
+/// The elements of the list `key`.
+fn elements<'a>(
+    json: &'a mut Map<String, Value>,
+    key: &str,
+) -> impl Iterator<Item = &'a mut Map<String, Value>> {
+    json.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
 #[cfg(test)]
