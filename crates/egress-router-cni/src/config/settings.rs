@@ -24,7 +24,7 @@ pub struct Settings {
     pub config_map_namespaces: Vec<String>,
     /// `allowRequestedIPs`: whether a pod may request its address (`runtimeConfig.ips`).
     pub allow_requested_ips: bool,
-    /// `allowedMasters`: the interfaces of the node that pods may have an interface on; none: all.
+    /// `allowedMasters`: the interfaces of the node that pods may have an interface on; none: all. An empty list allows nothing.
     pub allowed_masters: Option<Vec<String>>,
     /// `allowedModes`: the modes that a network may use (`bridge`, `l2` …); none: all.
     pub allowed_modes: Option<Vec<Kind>>,
@@ -87,16 +87,12 @@ impl Settings {
     ///
     /// Code 5: it cannot be read; otherwise as [`Self::parse`]. The message has the file's name.
     pub fn load(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
-        let path = file(&get);
-        let settings = match text(&path)? {
-            Some(text) => Self::parse(&text).map_err(|error| in_file(&path, error))?,
-            None => Self::default(),
-        };
-        Ok(settings.with_environment(get))
+        let (settings, wrong) = Self::for_teardown(get);
+        wrong.map_or(Ok(settings), Err)
     }
 
-    /// For DEL and GC: both directories and both endpoints of AWS, and the error of the file, if any. A mistake in the file must not block the
-    /// deletion of a pod: an unreadable value keeps its default.
+    /// For DEL and GC, which use both directories and both endpoints of AWS: the readable values, and the error of the file, if any. A mistake
+    /// in the file must not block the deletion of a pod: an unreadable value keeps its default.
     ///
     /// The state in the pod is recorded in its own table. An Elastic IP whose record is not found is released by the next ADD with an Elastic
     /// IP on this node, because the pod's namespace is gone then.
@@ -104,32 +100,13 @@ impl Settings {
         let path = file(&get);
         let (settings, wrong) = match text(&path) {
             Ok(None) => (Self::default(), None),
-            Ok(Some(text)) => match Self::parse(&text) {
-                Ok(settings) => (settings, None),
-                Err(error) => (Self::parse_leniently(&text), Some(in_file(&path, error))),
-            },
+            Ok(Some(text)) => {
+                let (settings, wrong) = Self::read(&text);
+                (settings, wrong.map(|error| in_file(&path, error)))
+            }
             Err(error) => (Self::default(), Some(error)),
         };
         (settings.with_environment(get), wrong)
-    }
-
-    /// The values for DEL and GC of an invalid text, as far as they can be read.
-    fn parse_leniently(text: &[u8]) -> Self {
-        let mut settings = Self::default();
-        let value: Value = serde_json::from_slice(text).unwrap_or_default();
-        let Ok(dict) = Field::new("", &value).dict() else { return settings };
-        let read = |key| path(&dict, key).ok().flatten();
-        if let Some(path) = read("stateDirectory") {
-            settings.state_directory = path;
-        }
-        if let Some(path) = read("runDirectory") {
-            settings.run_directory = path;
-        }
-        if let Some(aws) = dict.get("aws").and_then(|field| field.dict().ok()) {
-            settings.aws.ec2_endpoint = endpoint(&aws, "ec2Endpoint").ok().flatten();
-            settings.aws.metadata_endpoint = endpoint(&aws, "metadataEndpoint").ok().flatten();
-        }
-        settings
     }
 
     fn with_environment(mut self, get: impl Fn(&str) -> Option<OsString>) -> Self {
@@ -153,68 +130,80 @@ impl Settings {
     ///
     /// Code 6 for invalid JSON or a wrong type, 2 for an unknown key, 7 for a value that is not allowed.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
-        let value: Value = serde_json::from_slice(text)
-            .map_err(|error| Error::new(Code::Decode, "not JSON").details(error))?;
+        let (settings, wrong) = Self::read(text);
+        wrong.map_or(Ok(settings), Err)
+    }
+
+    /// The readable values of a text, and its first error. Other values keep their defaults.
+    fn read(text: &[u8]) -> (Self, Option<Error>) {
+        let mut settings = Self::default();
+        let value: Value = match serde_json::from_slice(text) {
+            Ok(value) => value,
+            Err(error) => return (settings, Some(Error::new(Code::Decode, "not JSON").details(error))),
+        };
         // The message has the file's name; paths begin at its top level.
-        let dict =
-            Field::new("", &value).dict().map_err(|_| Error::new(Code::Decode, "it must be a dictionary"))?;
-        dict.only(&[
-            "kubeconfig",
-            "configMapNamespaces",
-            "allowRequestedIPs",
-            "allowedMasters",
-            "allowedModes",
-            "clusterNetworks",
-            "serviceNetworks",
-            "platform",
-            "stateDirectory",
-            "runDirectory",
-            "aws",
-        ])?;
-        let default = Self::default();
-        let mut cluster_networks = networks(&dict, "clusterNetworks")?;
-        cluster_networks.extend(networks(&dict, "serviceNetworks")?);
-        Ok(Self {
-            kubeconfig: path(&dict, "kubeconfig")?.unwrap_or(default.kubeconfig),
-            config_map_namespaces: dict
-                .list("configMapNamespaces")?
-                .iter()
-                .map(|field| field.string().map(str::to_owned))
-                .collect::<Result<_, _>>()?,
-            allow_requested_ips: boolean(&dict, "allowRequestedIPs")?.unwrap_or_default(),
-            allowed_masters: allowed(&dict, "allowedMasters", |field| field.string().map(str::to_owned))?,
-            allowed_modes: allowed(&dict, "allowedModes", |field| {
-                kind_named(field.string()?)
-                    .ok_or_else(|| field.invalid("it must be bridge, private, vepa, passthru, l2, l3 or l3s"))
-            })?,
-            cluster_networks,
-            platform: match dict.get("platform") {
-                None => Platform::Auto,
-                Some(field) => match field.string()? {
-                    "auto" => Platform::Auto,
-                    "aws" => Platform::Aws,
-                    "none" => Platform::None,
-                    _ => return Err(field.invalid("it must be auto, aws or none")),
-                },
-            },
-            state_directory: path(&dict, "stateDirectory")?.unwrap_or(default.state_directory),
-            run_directory: path(&dict, "runDirectory")?.unwrap_or(default.run_directory),
-            aws: match dict.get("aws") {
-                Some(field) => Aws::parse(&field.dict()?)?,
-                None => Aws::default(),
-            },
-        })
+        let Ok(dict) = Field::new("", &value).dict() else {
+            return (settings, Some(Error::new(Code::Decode, "it must be a dictionary")));
+        };
+        let mut wrong = dict
+            .only(&[
+                "kubeconfig",
+                "configMapNamespaces",
+                "allowRequestedIPs",
+                "allowedMasters",
+                "allowedModes",
+                "clusterNetworks",
+                "serviceNetworks",
+                "platform",
+                "stateDirectory",
+                "runDirectory",
+                "aws",
+            ])
+            .err();
+        let string = |field: &Field<'_>| field.string().map(str::to_owned);
+        let mode = |field: &Field<'_>| {
+            kind_named(field.string()?)
+                .ok_or_else(|| field.invalid("it must be bridge, private, vepa, passthru, l2, l3 or l3s"))
+        };
+        let cluster_networks = networks(&dict, "clusterNetworks").and_then(|mut all| {
+            all.extend(networks(&dict, "serviceNetworks")?);
+            Ok(Some(all))
+        });
+        set(&mut settings.cluster_networks, cluster_networks, &mut wrong);
+        set(&mut settings.kubeconfig, path(&dict, "kubeconfig"), &mut wrong);
+        set(&mut settings.config_map_namespaces, list(&dict, "configMapNamespaces", string), &mut wrong);
+        set(&mut settings.allow_requested_ips, boolean(&dict, "allowRequestedIPs"), &mut wrong);
+        set(&mut settings.allowed_masters, list(&dict, "allowedMasters", string).map(Some), &mut wrong);
+        set(&mut settings.allowed_modes, list(&dict, "allowedModes", mode).map(Some), &mut wrong);
+        set(&mut settings.platform, platform(&dict), &mut wrong);
+        set(&mut settings.state_directory, path(&dict, "stateDirectory"), &mut wrong);
+        set(&mut settings.run_directory, path(&dict, "runDirectory"), &mut wrong);
+        match dict.get("aws").map(|field| field.dict()).transpose() {
+            Ok(Some(dict)) => settings.aws.read(&dict, &mut wrong),
+            Ok(None) => {}
+            Err(error) => _ = wrong.get_or_insert(error),
+        }
+        (settings, wrong)
     }
 }
 
 impl Aws {
-    fn parse(dict: &Dict<'_>) -> Result<Self, Error> {
-        dict.only(&["ec2Endpoint", "metadataEndpoint", "allowReassociation"])?;
-        Ok(Self {
-            ec2_endpoint: endpoint(dict, "ec2Endpoint")?,
-            metadata_endpoint: endpoint(dict, "metadataEndpoint")?,
-            allow_reassociation: boolean(dict, "allowReassociation")?,
-        })
+    fn read(&mut self, dict: &Dict<'_>, wrong: &mut Option<Error>) {
+        if let Err(error) = dict.only(&["ec2Endpoint", "metadataEndpoint", "allowReassociation"]) {
+            let _ = wrong.get_or_insert(error);
+        }
+        set(&mut self.ec2_endpoint, endpoint(dict, "ec2Endpoint").map(Some), wrong);
+        set(&mut self.metadata_endpoint, endpoint(dict, "metadataEndpoint").map(Some), wrong);
+        set(&mut self.allow_reassociation, boolean(dict, "allowReassociation").map(Some), wrong);
+    }
+}
+
+/// Replaces the default by the value, if there is one. `wrong` is the first error.
+fn set<T>(setting: &mut T, read: Result<Option<T>, Error>, wrong: &mut Option<Error>) {
+    match read {
+        Ok(Some(value)) => *setting = value,
+        Ok(None) => {}
+        Err(error) => _ = wrong.get_or_insert(error),
     }
 }
 
@@ -240,13 +229,22 @@ fn in_file(path: &Path, error: Error) -> Error {
     Error { message: format!("the node's settings {}: {}", path.display(), error.message), ..error }
 }
 
-/// A list of what is allowed; none: everything. An empty list allows nothing.
-fn allowed<T>(
+fn list<T>(
     dict: &Dict<'_>,
     key: &str,
     parse: impl Fn(&Field<'_>) -> Result<T, Error>,
 ) -> Result<Option<Vec<T>>, Error> {
     dict.get(key).map(|field| field.list()?.iter().map(&parse).collect()).transpose()
+}
+
+fn platform(dict: &Dict<'_>) -> Result<Option<Platform>, Error> {
+    let Some(field) = dict.get("platform") else { return Ok(None) };
+    Ok(Some(match field.string()? {
+        "auto" => Platform::Auto,
+        "aws" => Platform::Aws,
+        "none" => Platform::None,
+        _ => return Err(field.invalid("it must be auto, aws or none")),
+    }))
 }
 
 fn boolean(dict: &Dict<'_>, key: &str) -> Result<Option<bool>, Error> {
