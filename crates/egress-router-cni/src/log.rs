@@ -1,14 +1,12 @@
 //! The log file of the original: `log_file`, `log_level`. It never makes a call fail.
 
-use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
-
-use crate::sys;
 
 /// A larger file is renamed to `<file>.1` when it is opened, replacing an older one. 10 MiB are about 100,000 lines.
 const MAX_LENGTH: u64 = 10 << 20;
@@ -136,22 +134,26 @@ fn opened(folder: &Path, path: &Path) -> io::Result<File> {
         }
         _ => Err(error),
     })?;
-    let file = append(&folder, name)?;
+    // Through its descriptor, because another folder may get its name.
+    let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+    let file = append(&path)?;
     if file.metadata()?.len() < MAX_LENGTH {
         return Ok(file);
     }
     // Of concurrent calls the first one renames the file; the others then find a new one under its name.
     file.lock()?;
-    if append(&folder, name)?.metadata()?.ino() == file.metadata()?.ino() {
-        let mut old = name.to_owned();
+    if append(&path)?.metadata()?.ino() == file.metadata()?.ino() {
+        let mut old = path.clone().into_os_string();
         old.push(".1");
-        sys::rename_at(&folder, name, &old)?;
+        fs::rename(&path, old)?;
     }
-    append(&folder, name)
+    append(&path)
 }
 
-fn append(folder: &File, name: &OsStr) -> io::Result<File> {
-    let file = sys::append_at(folder, name, 0o640)?;
+/// Opens or creates a file. A symbolic link is refused, and a pipe does not block.
+fn append(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(flags).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 

@@ -6,12 +6,10 @@
 pub(crate) mod isolated;
 pub mod signal;
 
-use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -112,35 +110,6 @@ pub fn try_lock_byte(file: &File, at: u64) -> io::Result<bool> {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Opens the file `name` of `folder` for appending; a new one has the mode `mode`. A symbolic link is refused, and a pipe does not block.
-///
-/// # Errors
-/// ELOOP: it is a symbolic link. EINVAL: the name has a zero byte.
-pub fn append_at(folder: &File, name: &OsStr, mode: u32) -> io::Result<File> {
-    let flags = libc::O_WRONLY
-        | libc::O_APPEND
-        | libc::O_CREAT
-        | libc::O_NOFOLLOW
-        | libc::O_NONBLOCK
-        | libc::O_CLOEXEC;
-    let name = CString::new(name.as_bytes())?;
-    // SAFETY: the name outlives the call, which does not keep it; the descriptor is open as long as `folder`.
-    let file = checked(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, mode) })?;
-    // SAFETY: the descriptor is new, and has no other owner.
-    Ok(unsafe { File::from_raw_fd(file) })
-}
-
-/// Renames the file `from` of `folder` to `to`, which is replaced.
-///
-/// # Errors
-/// The kernel's; EINVAL: a name has a zero byte.
-pub fn rename_at(folder: &File, from: &OsStr, to: &OsStr) -> io::Result<()> {
-    let (from, to) = (CString::new(from.as_bytes())?, CString::new(to.as_bytes())?);
-    let folder = folder.as_raw_fd();
-    // SAFETY: both names outlive the call, which does not keep them; the descriptor is open as long as `folder`.
-    checked(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) }).map(|_| ())
 }
 
 /// Pins the calling thread to its current processor. Objects that it leaves for the kernel to free then wait for one RCU grace period
