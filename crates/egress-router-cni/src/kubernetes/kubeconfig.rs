@@ -38,29 +38,25 @@ pub struct Access {
 struct Kubeconfig {
     current_context: Option<String>,
     #[serde(default)]
-    contexts: Vec<NamedContext>,
+    contexts: Vec<Named<Context>>,
     #[serde(default)]
-    clusters: Vec<NamedCluster>,
+    clusters: Vec<Named<Cluster>>,
     #[serde(default)]
-    users: Vec<NamedUser>,
+    users: Vec<Named<User>>,
 }
 
+/// An entry of each list has its own key for its value.
 #[derive(Deserialize)]
-struct NamedContext {
+struct Named<T> {
     name: String,
-    context: Context,
+    #[serde(rename = "context", alias = "cluster", alias = "user")]
+    value: T,
 }
 
 #[derive(Deserialize)]
 struct Context {
     cluster: String,
     user: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct NamedCluster {
-    name: String,
-    cluster: Cluster,
 }
 
 #[derive(Deserialize, Default)]
@@ -72,12 +68,6 @@ struct Cluster {
     certificate_authority: Option<String>,
     certificate_authority_data: Option<String>,
     proxy_url: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct NamedUser {
-    name: String,
-    user: User,
 }
 
 #[derive(Deserialize, Default)]
@@ -121,6 +111,11 @@ impl At<'_> {
 
     fn invalid(&self, details: impl std::fmt::Display) -> Error {
         self.error(Code::InvalidConfig, details)
+    }
+
+    fn find<T>(&self, all: Vec<Named<T>>, what: &str, name: &str) -> Result<T, Error> {
+        let found = all.into_iter().find(|one| one.name == name).map(|one| one.value);
+        found.ok_or_else(|| self.invalid(format_args!("there is no {what} {name:?}")))
     }
 
     /// Relative paths are relative to the kubeconfig.
@@ -234,17 +229,11 @@ impl Kubeconfig {
     fn current(self, at: &At<'_>) -> Result<(Cluster, User), Error> {
         let desired =
             non_empty(&self.current_context).ok_or_else(|| at.invalid("current-context is missing"))?;
-        let named = |what: &str, name: &str| at.invalid(format_args!("there is no {what} {name:?}"));
-        let context = self.contexts.into_iter().find(|context| context.name == desired);
-        let context = context.ok_or_else(|| named("context", desired))?.context;
-        let cluster = self.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
-        let cluster = cluster.ok_or_else(|| named("cluster", &context.cluster))?.cluster;
+        let context = at.find(self.contexts, "context", desired)?;
+        let cluster = at.find(self.clusters, "cluster", &context.cluster)?;
         let user = match non_empty(&context.user) {
             None => User::default(),
-            Some(name) => {
-                let user = self.users.into_iter().find(|user| user.name == name);
-                user.ok_or_else(|| named("user", name))?.user
-            }
+            Some(name) => at.find(self.users, "user", name)?,
         };
         Ok((cluster, user))
     }
