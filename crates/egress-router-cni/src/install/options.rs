@@ -66,34 +66,28 @@ impl Options {
                 Some((key, value)) => (key.to_owned(), Some(OsString::from(value))),
                 None => (text, None),
             };
+            if given.is_some() && matches!(key.as_str(), "--watch" | "--uninstall") {
+                return Err(format!("{key} has no value"));
+            }
+            let mut value = || {
+                let value = given.take().or_else(|| arguments.next()).filter(|value| !value.is_empty());
+                value.ok_or_else(|| format!("{key} needs a value"))
+            };
             match key.as_str() {
-                "--watch" | "--uninstall" if given.is_some() => return Err(format!("{key} has no value")),
                 "--watch" => options.watch = true,
                 "--uninstall" => options.uninstall = true,
-                "--bin-dir" | "--kubeconfig-out" | "--service-account" | "--server" | "--settings"
-                | "--settings-out" | "--interval" => {
-                    let value = given
-                        .take()
-                        .or_else(|| arguments.next())
-                        .filter(|value| !value.is_empty())
-                        .ok_or_else(|| format!("{key} needs a value"))?;
-                    match key.as_str() {
-                        "--bin-dir" => options.bin_dir = value.into(),
-                        "--kubeconfig-out" => options.kubeconfig_out = Some(value.into()),
-                        "--service-account" => options.service_account = value.into(),
-                        "--settings" => settings = Some(PathBuf::from(value)),
-                        "--settings-out" => settings_out = Some(PathBuf::from(value)),
-                        "--server" => options.server = Some(value.to_string_lossy().into_owned()),
-                        _ => {
-                            let seconds = value
-                                .to_str()
-                                .and_then(|text| text.parse().ok())
-                                .filter(|seconds| *seconds > 0);
-                            let seconds =
-                                seconds.ok_or("--interval must be a whole number of seconds, at least 1")?;
-                            options.interval = Duration::from_secs(seconds);
-                        }
-                    }
+                "--bin-dir" => options.bin_dir = value()?.into(),
+                "--kubeconfig-out" => options.kubeconfig_out = Some(value()?.into()),
+                "--service-account" => options.service_account = value()?.into(),
+                "--settings" => settings = Some(PathBuf::from(value()?)),
+                "--settings-out" => settings_out = Some(PathBuf::from(value()?)),
+                "--server" => options.server = Some(value()?.to_string_lossy().into_owned()),
+                "--interval" => {
+                    let seconds = value()?.to_str().and_then(|text| text.parse::<u64>().ok());
+                    let seconds = seconds.filter(|seconds| *seconds > 0);
+                    let seconds =
+                        seconds.ok_or("--interval must be a whole number of seconds, at least 1")?;
+                    options.interval = Duration::from_secs(seconds);
                 }
                 _ => return Err(format!("unknown option {key:?}")),
             }
