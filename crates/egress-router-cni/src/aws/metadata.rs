@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipnet::Ipv4Net;
 
@@ -13,7 +13,7 @@ use super::error::{self, unreachable};
 use crate::cni::{Code, Error};
 use crate::config::interface::{mac_bytes, mac_text};
 use crate::http::retry::RetryBudget;
-use crate::http::{Method, Request, Transport, is_transient};
+use crate::http::{Method, NoResponse, Request, Response, Transport, is_transient};
 
 /// Its endpoint on every instance.
 pub const ENDPOINT: &str = "http://169.254.169.254";
@@ -63,7 +63,7 @@ impl<'a> Metadata<'a> {
     #[must_use]
     pub fn is_there(&self) -> bool {
         let Some(timeout) = RetryBudget::until(self.deadline).request_timeout() else { return false };
-        self.request_token(timeout).is_ok_and(|(status, _)| status == 200)
+        self.request_token(timeout).is_ok_and(|response| response.status == 200)
     }
 
     /// `i-…`.
@@ -147,21 +147,11 @@ impl<'a> Metadata<'a> {
     ///
     /// As [`Self::get`].
     pub fn find(&self, path: &str) -> Result<Option<String>, Error> {
-        let url = format!("{}/latest/meta-data/{path}", self.endpoint);
         let mut retry = RetryBudget::until(self.deadline);
         let mut last = None;
         while let Some(timeout) = retry.request_timeout() {
-            let token = self.token()?;
-            let headers = [("x-aws-ec2-metadata-token", token)];
-            let request = Request {
-                method: Method::GET,
-                url: &url,
-                headers: &headers,
-                body: &[],
-                timeout,
-                proxy: false,
-            };
-            match self.transport.send(&request) {
+            let header = ("x-aws-ec2-metadata-token", self.token()?);
+            match self.send(Method::GET, &format!("meta-data/{path}"), header, timeout) {
                 Ok(response) => match response.status {
                     200 => return text(path, &response.body).map(Some),
                     404 => return Ok(None),
@@ -174,7 +164,7 @@ impl<'a> Metadata<'a> {
                     status => return Err(refused(path, status, advice(status))),
                 },
                 // The last attempt may have timed out; the service's earlier response is more useful.
-                Err(no_response) => drop(last.get_or_insert(no_response.to_string())),
+                Err(no_response) => drop(last.get_or_insert(no_response.why)),
             }
             if !retry.backoff() {
                 break;
@@ -192,14 +182,16 @@ impl<'a> Metadata<'a> {
         let mut last = String::from("the deadline had passed");
         while let Some(timeout) = retry.request_timeout() {
             match self.request_token(timeout) {
-                Ok((200, body)) => {
+                Ok(Response { status: 200, body }) => {
                     let token = text(PATH, &body)?;
                     self.token.replace(Some(token.clone()));
                     return Ok(token);
                 }
-                Ok((status, _)) if is_transient(status) => last = format!("status {status} to {PATH}"),
-                Ok((status, _)) => return Err(refused(PATH, status, advice(status))),
-                Err(why) => last = why,
+                Ok(Response { status, .. }) if is_transient(status) => {
+                    last = format!("status {status} to {PATH}");
+                }
+                Ok(Response { status, .. }) => return Err(refused(PATH, status, advice(status))),
+                Err(no_response) => last = no_response.why,
             }
             if !retry.backoff() {
                 break;
@@ -208,15 +200,21 @@ impl<'a> Metadata<'a> {
         Err(self.unreachable(&last))
     }
 
-    fn request_token(&self, timeout: std::time::Duration) -> Result<(u16, Vec<u8>), String> {
-        let url = format!("{}/latest/api/token", self.endpoint);
-        let headers = [("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS.to_owned())];
-        let request =
-            Request { method: Method::PUT, url: &url, headers: &headers, body: &[], timeout, proxy: false };
-        match self.transport.send(&request) {
-            Ok(response) => Ok((response.status, response.body)),
-            Err(no_response) => Err(no_response.to_string()),
-        }
+    fn request_token(&self, timeout: Duration) -> Result<Response, NoResponse> {
+        let header = ("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS.to_owned());
+        self.send(Method::PUT, "api/token", header, timeout)
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        path: &str,
+        header: (&'static str, String),
+        timeout: Duration,
+    ) -> Result<Response, NoResponse> {
+        let url = format!("{}/latest/{path}", self.endpoint);
+        let request = Request { method, url: &url, headers: &[header], body: &[], timeout, proxy: false };
+        self.transport.send(&request)
     }
 
     fn unreachable(&self, why: &str) -> Error {
