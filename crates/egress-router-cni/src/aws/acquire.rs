@@ -19,7 +19,6 @@ use super::metadata::Interface;
 use super::release;
 use super::state::{Journal, Stage, State};
 use crate::cni::{self, Code};
-use crate::http::retry::random;
 
 /// Time for the rollback after the deadline: cleaning up now is cheaper than in the next call.
 const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -177,7 +176,7 @@ impl Attempt<'_> {
         let mut taken = listed;
         for _ in 0..MAX_CHOICES {
             let not_free = |address| recorded.contains(&address) || taken.contains(address);
-            let chosen = choose(self.interface.block, random(), not_free).ok_or_else(|| {
+            let chosen = choose(self.interface.block, fastrand::u32(..), not_free).ok_or_else(|| {
                 conflict(format!(
                     "subnet {} ({}) has no free address",
                     self.interface.subnet, self.interface.block

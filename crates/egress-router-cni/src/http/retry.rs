@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use common::backoff::Backoff;
-use ring::rand::{SecureRandom, SystemRandom};
 
 /// The first pause is long enough to relieve a throttled API, and too short to delay a pod noticeably. The longest is longer than a second,
 /// in which EC2 refills its buckets.
@@ -44,27 +43,12 @@ impl RetryBudget {
     /// immediately if the deadline would pass.
     pub fn backoff(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
-        let backoff = BACKOFF.delay(self.failures).mul_f64(0.5 + 0.5 * chance());
+        let backoff = BACKOFF.delay(self.failures).mul_f64(0.5 + 0.5 * fastrand::f64());
         if Instant::now() + backoff >= self.deadline {
             return false;
         }
         std::thread::sleep(backoff);
         true
-    }
-}
-
-/// From 0 to below 1.
-fn chance() -> f64 {
-    f64::from(random()) / (f64::from(u32::MAX) + 1.0)
-}
-
-/// 32 random bits; those of the clock if the kernel provides none.
-#[must_use]
-pub fn random() -> u32 {
-    let mut bytes = [0; 4];
-    match SystemRandom::new().fill(&mut bytes) {
-        Ok(()) => u32::from_ne_bytes(bytes),
-        Err(_) => std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.subsec_nanos()),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Atomic replacement of a file on the node.
 
 use std::fs::{self, File, OpenOptions};
-use std::hash::{BuildHasher, Hasher};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -37,8 +36,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
     sweep(folder);
-    let random = std::hash::RandomState::new().build_hasher().finish();
-    let new = folder.join(format!("{BEGIN}{random:016x}{END}"));
+    let new = folder.join(format!("{BEGIN}{:016x}{END}", fastrand::u64(..)));
     let written = write(&new, content, mode).and_then(|()| fs::rename(&new, path));
     if written.is_err() {
         let _ = fs::remove_file(&new);
