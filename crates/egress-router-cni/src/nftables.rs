@@ -26,26 +26,6 @@ const ECHO_LIMIT: usize = 32 << 10;
 /// # Errors
 /// Code 100: the object that the kernel refused, with its message; also if a table with this name exists.
 pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<Option<Vec<Part>>, cni::Error> {
-    try_install(socket, ruleset).map_err(|(_, error)| error)
-}
-
-/// The same, if the kernel has what the table needs. Returns none if it has not.
-///
-/// # Errors
-/// As [`install`].
-pub fn install_if_supported(
-    socket: &mut Socket,
-    ruleset: &Ruleset,
-) -> Result<Option<Option<Vec<Part>>>, cni::Error> {
-    match try_install(socket, ruleset) {
-        Ok(installed) => Ok(Some(installed)),
-        // No such hook or expression, or no such family (nft_chain_parse_hook, nf_tables_newtable in linux/net/netfilter).
-        Err((error, _)) if error.is(&[libc::EOPNOTSUPP, libc::EAFNOSUPPORT, libc::ENOENT]) => Ok(None),
-        Err((_, error)) => Err(error),
-    }
-}
-
-fn try_install(socket: &mut Socket, ruleset: &Ruleset) -> Result<Option<Vec<Part>>, (Error, cni::Error)> {
     let (subjects, mut messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
     let echoed = messages.iter().map(|message| message.body().len()).sum::<usize>() < ECHO_LIMIT;
     if echoed {
@@ -66,12 +46,26 @@ fn try_install(socket: &mut Socket, ruleset: &Ruleset) -> Result<Option<Vec<Part
             let _ = delete(socket, ruleset.family, &ruleset.table);
         }
         let subject = place.and_then(|place| subjects.get(place)).unwrap_or(&Subject::Batch);
-        let message = format!("nf_tables: cannot install the table {}: {subject}", ruleset.table);
-        let reported = error.to_cni(message);
-        (error, reported)
+        error.to_cni(format!("nf_tables: cannot install the table {}: {subject}", ruleset.table))
     })?;
     // A malformed description fails when the table is read.
     Ok(description.ok().filter(|_| echoed))
+}
+
+/// The same, if the kernel has what the table needs. Returns none if it has not.
+///
+/// # Errors
+/// As [`install`].
+pub fn install_if_supported(
+    socket: &mut Socket,
+    ruleset: &Ruleset,
+) -> Result<Option<Option<Vec<Part>>>, cni::Error> {
+    // No such hook or expression, or no such family (nft_chain_parse_hook, nf_tables_newtable in linux/net/netfilter).
+    const UNSUPPORTED: [i32; 3] = [libc::EOPNOTSUPP, libc::EAFNOSUPPORT, libc::ENOENT];
+    match install(socket, ruleset) {
+        Err(error) if error.errno.is_some_and(|errno| UNSUPPORTED.contains(&errno)) => Ok(None),
+        installed => installed.map(Some),
+    }
 }
 
 /// Deletes the table with its content. A missing table is not an error.
