@@ -8,7 +8,7 @@ mod sysctl;
 #[cfg(test)]
 mod tests;
 
-pub use description::Applying;
+pub use description::applying;
 pub use linux::Linux;
 
 use crate::cni::Error;

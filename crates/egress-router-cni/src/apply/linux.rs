@@ -10,7 +10,7 @@ use common::netlink::route::Route;
 use common::netlink::socket::{Socket, Sockets};
 
 use super::advertised::{self, written};
-use super::description::{Applying, RollingBack};
+use super::description::{applying, rolling_back};
 use super::{Kernel, link, sysctl};
 use crate::cni::{self, ToCni};
 use crate::names;
@@ -325,15 +325,15 @@ impl Kernel for Linux<'_> {
             Step::AddRule(rule) => self.request(&rule.delete()),
             Step::DeleteRule(rule) => self.request(&rule.add()),
             Step::SetDown { .. } | Step::DeleteLink { .. } | Step::DeleteFirewall { .. } => {
-                return Err(cni::Error::new(cni::Code::Kernel, format!("cannot {}", RollingBack(step))));
+                return Err(cni::Error::new(cni::Code::Kernel, format!("cannot {}", rolling_back(step))));
             }
         };
-        reply.map_err(|error| error.to_cni(format!("cannot {}", RollingBack(step))))
+        reply.map_err(|error| error.to_cni(format!("cannot {}", rolling_back(step))))
     }
 }
 
 fn failed(step: &Step, error: &Error) -> cni::Error {
-    error.to_cni(format!("cannot {}", Applying(step)))
+    error.to_cni(format!("cannot {}", applying(step)))
 }
 
 /// The number of an IPv4 setting of `link` that netlink can write without other effects, if `name` is one.

@@ -68,7 +68,7 @@ pub fn dry_run(context: &Context<'_>) -> Result<String, Error> {
         ipvlan_mode::check(&context.settings.run_directory, master, mode, &attachment.owner())?;
     }
     let (_, plan) = attachment.plan(&pod)?;
-    let steps = plan.steps.iter().map(|step| format!("{}\n", apply::Applying(step)));
+    let steps = plan.steps.iter().map(|step| format!("{}\n", apply::applying(step)));
     let warnings = plan.warnings.iter().map(|warning| format!("# {warning}\n"));
     Ok(steps.chain(warnings).collect())
 }
