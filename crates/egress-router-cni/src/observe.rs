@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::netlink::Error;
 use common::netlink::address::Address;
 use common::netlink::link::Link;
-use common::netlink::route::Route;
+use common::netlink::route::{Device, Route};
 use common::netlink::rule::Rule;
 use common::netlink::socket::{Socket, Sockets};
 
@@ -48,6 +48,20 @@ pub struct Pod {
     pub tables: BTreeSet<String>,
     /// The interfaces of the plugin's tables of family netdev.
     pub frame_filters: BTreeSet<String>,
+}
+
+impl Pod {
+    /// The link with this name.
+    #[must_use]
+    pub fn link_named(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    /// The link of a route. A route with several next hops has none.
+    #[must_use]
+    pub fn link_of(&self, route: &Route) -> Option<&Link> {
+        self.links.iter().find(|link| route.device == Some(Device::Index(link.index)))
+    }
 }
 
 /// Reads the node.

@@ -25,7 +25,7 @@ const IPV6_MTU: u32 = 1280;
 /// free.
 pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
     let name = &desired.interface;
-    if pod.links.iter().any(|link| link.name == *name) {
+    if pod.link_named(name).is_some() {
         return Err(Error::invalid_config(format!("the pod has an interface {name} already")));
     }
     if let Some(address) =

@@ -15,7 +15,7 @@ use super::{Desired, Family, route, sysctl};
 /// The differences, one sentence each.
 #[must_use]
 pub fn check(desired: &Desired, undo: &Undo, pod: &Pod) -> Vec<String> {
-    let Some(link) = pod.links.iter().find(|link| link.name == desired.interface) else {
+    let Some(link) = pod.link_named(&desired.interface) else {
         return vec![format!("interface {} is missing", desired.interface)];
     };
     let mut differences = links(desired, link);
@@ -125,8 +125,7 @@ fn name(family: Family) -> &'static str {
 
 /// A route as ip-route(8) writes it, with the name of its device.
 fn words(route: &Route, pod: &Pod) -> String {
-    let named = |link: &&Link| route.device == Some(Device::Index(link.index));
-    match pod.links.iter().find(named) {
+    match pod.link_of(route) {
         Some(link) => {
             route.to_string().replacen(&format!(" dev {}", link.index), &format!(" dev {}", link.name), 1)
         }

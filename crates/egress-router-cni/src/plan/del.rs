@@ -68,7 +68,7 @@ fn delete_firewall(pod: &Pod, interface: &str) -> Step {
 
 /// The link of this name, if it may be the plugin's.
 fn named<'a>(pod: &'a Pod, interface: &str) -> Option<&'a Link> {
-    pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link))
+    pod.link_named(interface).filter(|link| ours(link))
 }
 
 /// Whether the plugin creates links of this kind.

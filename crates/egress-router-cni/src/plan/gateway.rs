@@ -53,7 +53,7 @@ fn one(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Result<
         .filter_map(|(found, (_, gateway))| {
             Some((found, gateway.filter(|gateway| Family::of(gateway) == family)?))
         })
-        .filter(|(_, gateway)| link_local(gateway) || nets.iter().any(|net| net.contains(gateway)))
+        .filter(|(_, gateway)| route::link_local(gateway) || nets.iter().any(|net| net.contains(gateway)))
         .filter(|(_, gateway)| !addresses.iter().any(|address| address.addr() == *gateway))
         .collect();
     via.sort_by_key(|(found, _)| (found.destination.prefix_len() != 0, route::metric(found)));
@@ -90,10 +90,6 @@ fn networks(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Ve
         }
     }
     nets.into_iter().collect()
-}
-
-fn link_local(address: &IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 #[cfg(test)]

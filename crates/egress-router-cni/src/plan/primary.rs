@@ -37,7 +37,7 @@ pub fn find(
     let attached = |link: &Link| others.contains_key(&link.name) || pod.tables.contains(&link.name);
     let foreign = |link: &&Link| !link.loopback && !attached(link);
     let current = lowest_default(pod, family);
-    let by_default = current.and_then(|default| link(pod, default)).filter(foreign);
+    let by_default = current.and_then(|default| pod.link_of(default)).filter(foreign);
     let by_record = || {
         let mut records: Vec<&Undo> = others.values().collect();
         records.sort_by_key(|record| std::cmp::Reverse(record.order));
@@ -45,9 +45,10 @@ pub fn find(
             .into_iter()
             .filter_map(|record| record.primary.get(&family))
             .map(|primary| primary.interface.as_str());
-        names.filter_map(|name| named(pod, name)).next()
+        names.filter_map(|name| pod.link_named(name)).next()
     };
-    let by_previous = || named(pod, &previous?.interface).filter(|link| addressed(pod, link.index, family));
+    let by_previous =
+        || pod.link_named(&previous?.interface).filter(|link| addressed(pod, link.index, family));
     let by_gateway = || {
         let mut links = pod
             .links
@@ -140,15 +141,4 @@ fn addressed(pod: &Pod, index: u32, family: Family) -> bool {
         .iter()
         .filter(|address| address.link == index)
         .any(|address| Family::of_net(&address.net) == family && global(&address.net))
-}
-
-fn link<'a>(pod: &'a Pod, route: &Route) -> Option<&'a Link> {
-    match route.device {
-        Some(Device::Index(index)) => pod.links.iter().find(|link| link.index == index),
-        _ => None,
-    }
-}
-
-fn named<'a>(pod: &'a Pod, name: &str) -> Option<&'a Link> {
-    pod.links.iter().find(|link| link.name == name)
 }

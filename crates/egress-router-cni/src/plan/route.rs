@@ -87,10 +87,6 @@ fn on_link(destination: IpNet, device: Device) -> Route {
     Route { device: Some(device), scope, ..unicast(destination) }
 }
 
-fn host(address: IpAddr) -> IpNet {
-    IpNet::from(address)
-}
-
 /// The route to the gateway, if it is in none of the networks of the pod's addresses.
 #[must_use]
 pub fn to_gateway(desired: &Desired, family: Family, device: Device) -> Option<Route> {
@@ -98,7 +94,7 @@ pub fn to_gateway(desired: &Desired, family: Family, device: Device) -> Option<R
     if link_local(&gateway) || desired.addresses.iter().any(|net| net.contains(&gateway)) {
         return None;
     }
-    Some(on_link(host(gateway), device))
+    Some(on_link(gateway.into(), device))
 }
 
 /// The attachment's default route in main.
@@ -183,7 +179,7 @@ pub fn rules(desired: &Desired, slot: u32, primaries: impl Fn(Family) -> bool) -
             rules.push(rule(Some((mark, names::EGRESS_MARK_MASK)), None, names::egress_table(slot)));
         }
         let own = desired.addresses.iter().map(IpNet::addr).filter(|address| Family::of(address) == family);
-        rules.extend(own.map(|address| rule(None, Some(host(address)), names::egress_table(slot))));
+        rules.extend(own.map(|address| rule(None, Some(address.into()), names::egress_table(slot))));
     }
     rules
 }
@@ -203,8 +199,11 @@ const LINK_LOCAL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 1
 #[must_use]
 pub fn kept(pod: &Pod, desired: &Desired, primary: &Primary, family: Family) -> Vec<Route> {
     let Some(default) = primary.defaults.first() else { return Vec::new() };
-    let nodes =
-        desired.node_addresses.iter().filter(|address| !link_local(address)).map(|address| host(*address));
+    let nodes = desired
+        .node_addresses
+        .iter()
+        .filter(|address| !link_local(address))
+        .map(|address| IpNet::from(*address));
     let desired_nets =
         desired.cluster_networks.iter().map(IpNet::trunc).chain([IpNet::V4(LINK_LOCAL)]).chain(nodes);
     let mut routes: Vec<Route> = Vec::new();
@@ -250,6 +249,7 @@ fn leads_to_primary(pod: &Pod, desired: &Desired, primary: &Primary, destination
     })
 }
 
-fn link_local(address: &IpAddr) -> bool {
+/// Whether it is a link-local address of IPv6.
+pub(super) fn link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

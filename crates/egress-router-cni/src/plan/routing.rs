@@ -42,10 +42,8 @@ impl Swap {
         primary: Option<&Primary>,
         others: &BTreeMap<String, Undo>,
     ) -> Self {
-        let of_attachment = |route: &Route| {
-            let Some(Device::Index(index)) = route.device else { return false };
-            pod.links.iter().any(|link| link.index == index && others.contains_key(&link.name))
-        };
+        let of_attachment =
+            |route: &Route| pod.link_of(route).is_some_and(|link| others.contains_key(&link.name));
         let current = primary::lowest_default(pod, family).filter(|route| route.tos == 0);
         // Whichever interface it has: a route for a TOS has precedence, and one with the same metric is used if the new one is down.
         let leads_around = |route: &Route| {
@@ -123,13 +121,14 @@ impl Swap {
 /// The routes of `kept` that no other program added: new ones, and those of other attachments.
 pub(super) fn recorded(pod: &Pod, kept: &[Route], others: &BTreeMap<String, Undo>) -> Vec<Saved> {
     let there = |saved: &Saved| pod.routes.iter().any(|there| route::same_entry(there, &saved.route));
-    let recorded = |saved: &Saved| {
-        others
-            .values()
-            .flat_map(|undo| &undo.routes)
-            .any(|other| route::same_entry(&other.route, &saved.route))
-    };
-    kept.iter().map(|route| Saved::of(route, pod)).filter(|saved| !there(saved) || recorded(saved)).collect()
+    let ours = |saved: &Saved| !there(saved) || is_recorded(saved, others);
+    kept.iter().map(|route| Saved::of(route, pod)).filter(ours).collect()
+}
+
+/// Whether another attachment has recorded this route.
+fn is_recorded(saved: &Saved, others: &BTreeMap<String, Undo>) -> bool {
+    let mut recorded = others.values().flat_map(|undo| &undo.routes);
+    recorded.any(|other| route::same_entry(&other.route, &saved.route))
 }
 
 /// The steps that put the default route of a family back. `link` is the attachment's.
@@ -215,19 +214,13 @@ fn at(route: Route, before: &Route) -> Route {
 
 /// The routes of the undo data that no other attachment needs.
 pub(super) fn added(pod: &Pod, undo: &Undo, others: &BTreeMap<String, Undo>) -> Vec<Route> {
-    let needed = |saved: &Saved| {
-        others
-            .values()
-            .flat_map(|undo| &undo.routes)
-            .any(|other| route::same_entry(&other.route, &saved.route))
-    };
     let found = |saved: &Saved| {
         let route = saved.route(pod)?;
         let mut there =
             pod.routes.iter().filter(|there| route::same(there, &route) && there.protocol == names::PROTOCOL);
         there.next().cloned()
     };
-    undo.routes.iter().filter(|saved| !needed(saved)).filter_map(found).collect()
+    undo.routes.iter().filter(|saved| !is_recorded(saved, others)).filter_map(found).collect()
 }
 
 /// The rules of both tables.

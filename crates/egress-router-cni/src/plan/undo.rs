@@ -65,12 +65,7 @@ impl Saved {
     /// Records an observed route.
     #[must_use]
     pub fn of(route: &Route, pod: &Pod) -> Self {
-        let device = match route.device {
-            Some(Device::Index(index)) => {
-                pod.links.iter().find(|link| link.index == index).map(|link| link.name.clone())
-            }
-            _ => None,
-        };
+        let device = pod.link_of(route).map(|link| link.name.clone());
         Self { route: Route { device: None, ..route.clone() }, device }
     }
 
@@ -78,7 +73,7 @@ impl Saved {
     #[must_use]
     pub fn route(&self, pod: &Pod) -> Option<Route> {
         let device = match &self.device {
-            Some(name) => Some(Device::Index(pod.links.iter().find(|link| link.name == *name)?.index)),
+            Some(name) => Some(Device::Index(pod.link_named(name)?.index)),
             None => None,
         };
         Some(Route { device, ..self.route.clone() })
