@@ -18,11 +18,11 @@ use crate::cni::{self, ToCni};
 pub const VERSION: char = '2';
 
 /// NFT_MSG_NEWTABLE, _NEWCHAIN, _NEWRULE, _NEWSET and _NEWSETELEM. The request for an object has the next number.
-const TABLE: u16 = 0;
-const CHAIN: u16 = 3;
-const RULE: u16 = 6;
-const SET: u16 = 9;
-const ELEMENTS: u16 = 12;
+pub(super) const TABLE: u16 = 0;
+pub(super) const CHAIN: u16 = 3;
+pub(super) const RULE: u16 = 6;
+pub(super) const SET: u16 = 9;
+pub(super) const ELEMENTS: u16 = 12;
 
 /// An object: its type, and the attributes that are compared, without handles, counters and positions.
 pub type Part = (u16, Vec<u8>);

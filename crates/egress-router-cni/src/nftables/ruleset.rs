@@ -5,6 +5,8 @@ use std::fmt;
 use common::netlink::message::{FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, Message};
 use common::netlink::nftables::{Chain, Element, Family, Rule, Set, message};
 
+use super::fingerprint::{CHAIN, ELEMENTS, RULE, SET, TABLE};
+
 /// NFT_SET_ELEM_INTERVAL_END.
 const INTERVAL_END: u32 = 1;
 
@@ -57,46 +59,38 @@ impl Ruleset {
     /// The messages that create it, in the required order. The table must not exist.
     #[must_use]
     pub fn messages(&self) -> Vec<(Subject<'_>, Message)> {
-        let mut messages = vec![(Subject::Table(&self.table), self.new_table())];
-        messages.extend(
-            self.chains.iter().map(|(chain, _)| (Subject::Chain(&chain.name), self.new_chain(chain))),
-        );
+        let mut table = self.message(TABLE, FLAG_CREATE | FLAG_EXCLUSIVE);
+        // NFTA_TABLE_FLAGS.
+        table.be32(2, 0);
+        let mut messages = vec![(Subject::Table(&self.table), table)];
+        for (chain, _) in &self.chains {
+            let mut message = self.message(CHAIN, FLAG_CREATE);
+            chain.write(&mut message);
+            messages.push((Subject::Chain(&chain.name), message));
+        }
         for ((set, elements), number) in self.sets.iter().zip(1..) {
-            messages.push((Subject::Set(&set.name), self.new_set(set, number)));
+            let mut message = self.message(SET, FLAG_CREATE);
+            set.write(&mut message, number);
+            messages.push((Subject::Set(&set.name), message));
             let added = self.new_elements(set, elements);
             messages.extend(added.map(|message| (Subject::Elements(&set.name), message)));
         }
         for (chain, rules) in &self.chains {
             for (rule, place) in rules.iter().zip(1..) {
-                messages.push((Subject::Rule(&chain.name, place, rule), self.new_rule(chain, rule)));
+                let mut message = self.message(RULE, FLAG_CREATE | FLAG_APPEND);
+                // NFTA_RULE_CHAIN.
+                message.string(2, &chain.name);
+                rule.write(&mut message);
+                messages.push((Subject::Rule(&chain.name, place, rule), message));
             }
         }
         messages
     }
 
-    /// NFT_MSG_NEWTABLE.
-    fn new_table(&self) -> Message {
-        let mut message = message(self.family, 0, FLAG_CREATE | FLAG_EXCLUSIVE);
-        // NFTA_TABLE_NAME, NFTA_TABLE_FLAGS.
-        message.string(1, &self.table).be32(2, 0);
-        message
-    }
-
-    /// NFT_MSG_NEWCHAIN.
-    fn new_chain(&self, chain: &Chain) -> Message {
-        let mut message = message(self.family, 3, FLAG_CREATE);
-        // NFTA_CHAIN_TABLE.
+    /// A message about the table or one of its objects: NFTA_TABLE_NAME, NFTA_*_TABLE.
+    fn message(&self, kind: u16, flags: u16) -> Message {
+        let mut message = message(self.family, kind, flags);
         message.string(1, &self.table);
-        chain.write(&mut message);
-        message
-    }
-
-    /// NFT_MSG_NEWSET.
-    fn new_set(&self, set: &Set, number: u32) -> Message {
-        let mut message = message(self.family, 9, FLAG_CREATE);
-        // NFTA_SET_TABLE.
-        message.string(1, &self.table);
-        set.write(&mut message, number);
         message
     }
 
@@ -113,9 +107,9 @@ impl Ruleset {
         let open = [&[1, 4][..], &1_u32.to_ne_bytes()].concat();
         let last = elements.last().filter(|last| set.interval && !last.end);
         elements.chunks(MAX_COUNT).map(move |elements| {
-            let mut message = message(self.family, 12, FLAG_CREATE);
-            // NFTA_SET_ELEM_LIST_TABLE, _SET, _ELEMENTS.
-            message.string(1, &self.table).string(2, &set.name).nest(3, |message| {
+            let mut message = self.message(ELEMENTS, FLAG_CREATE);
+            // NFTA_SET_ELEM_LIST_SET, _ELEMENTS.
+            message.string(2, &set.name).nest(3, |message| {
                 for element in elements {
                     // NFTA_LIST_ELEM: NFTA_SET_ELEM_KEY (NFTA_DATA_VALUE), NFTA_SET_ELEM_FLAGS, NFTA_SET_ELEM_USERDATA.
                     message.nest(1, |message| {
@@ -133,14 +127,5 @@ impl Ruleset {
             });
             message
         })
-    }
-
-    /// NFT_MSG_NEWRULE.
-    fn new_rule(&self, chain: &Chain, rule: &Rule) -> Message {
-        let mut message = message(self.family, 6, FLAG_CREATE | FLAG_APPEND);
-        // NFTA_RULE_TABLE, _CHAIN.
-        message.string(1, &self.table).string(2, &chain.name);
-        rule.write(&mut message);
-        message
     }
 }
