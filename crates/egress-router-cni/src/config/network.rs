@@ -37,28 +37,22 @@ pub struct Network {
     pub mac: Option<[u8; 6]>,
     /// `runtimeConfig.ips`, else `args.cni.ips`, else `IP` of `CNI_ARGS`.
     pub requested: Vec<IpNet>,
-    /// `mac` and `requested`, if only `CNI_ARGS` has them. libcni passes `CNI_ARGS` to each plugin of a list: they are meant for the plugin
-    /// that creates `CNI_IFNAME`.
-    pub by_arguments: ByArguments,
+    /// Whether only `CNI_ARGS` has `mac`. libcni passes `CNI_ARGS` to each plugin of a list: it is meant for the plugin that creates
+    /// `CNI_IFNAME`.
+    pub mac_by_arguments: bool,
+    /// The same of `requested`.
+    pub requested_by_arguments: bool,
     /// `prevResult`.
     pub previous: Option<cni::result::Result>,
-    /// `cni.dev/valid-attachments`, or the older `cni.dev/attachments`; none if neither key exists. `null` is an empty list.
-    pub valid_attachments: Option<Vec<Attachment>>,
+    /// `cni.dev/valid-attachments`, or the older `cni.dev/attachments`: `containerID` and `ifname` of each; none if neither key exists.
+    /// `null` is an empty list.
+    pub valid_attachments: Option<Vec<(String, String)>>,
     /// `dns`, returned unchanged.
     pub dns: Option<serde_json::Value>,
     /// `log_file`.
     pub log_file: Option<std::path::PathBuf>,
     /// `log_level` as text.
     pub log_level: Option<String>,
-}
-
-/// Requests of `CNI_ARGS`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ByArguments {
-    /// `MAC`
-    pub mac: bool,
-    /// `IP`
-    pub ips: bool,
 }
 
 /// The source of the addresses.
@@ -74,15 +68,6 @@ pub enum Source {
     /// DEL for ever.
     #[default]
     Unread,
-}
-
-/// A valid attachment of a GC call.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Attachment {
-    /// `containerID`.
-    pub container_id: String,
-    /// `ifname`.
-    pub ifname: String,
 }
 
 impl Network {
@@ -214,10 +199,10 @@ impl Network {
             self.mac = Some(mac(text).ok_or_else(|| {
                 Error::new(Code::InvalidEnvironment, format!("MAC in CNI_ARGS is {text:?}: {MAC}"))
             })?);
-            self.by_arguments.mac = true;
+            self.mac_by_arguments = true;
         }
         if let (true, Some(text)) = (self.requested.is_empty(), &call.args.ip) {
-            self.by_arguments.ips = true;
+            self.requested_by_arguments = true;
             // Several, as in other plugins.
             for text in text.split(',') {
                 let value = Value::from(text);
@@ -295,7 +280,7 @@ pub(super) fn networks(dict: &Dict<'_>, key: &str) -> Result<Vec<IpNet>, Error> 
 /// for it: `GCNetworkList` (libcni/api.go) passes the caller's slice as it is, and encoding/json writes a nil slice as
 /// `null`; it has by then called DEL for every attachment of the network in its own cache. Called without
 /// arguments it sets neither key: then the valid attachments are unknown.
-fn attachments(dict: &Dict<'_>) -> Result<Option<Vec<Attachment>>, Error> {
+fn attachments(dict: &Dict<'_>) -> Result<Option<Vec<(String, String)>>, Error> {
     const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
     let Some(list) = KEYS.into_iter().find_map(|key| dict.get(key)) else {
         let present = KEYS.into_iter().any(|key| dict.entries.contains_key(key));
@@ -308,7 +293,7 @@ fn attachments(dict: &Dict<'_>) -> Result<Option<Vec<Attachment>>, Error> {
         else {
             return Err(field.invalid("it must have a containerID and an ifname"));
         };
-        Ok(Attachment { container_id: container_id.to_owned(), ifname: ifname.to_owned() })
+        Ok((container_id.to_owned(), ifname.to_owned()))
     };
     list.list()?.iter().map(parse).collect::<Result<_, _>>().map(Some)
 }

@@ -247,7 +247,7 @@ impl<'a> AddCall<'a> {
     /// An ipvlan always has its master's hardware address, and so has a macvlan of mode passthru, for which the kernel ignores the requested one
     /// (macvlan_common_newlink).
     fn mac(&self) -> Result<Option<[u8; 6]>, Error> {
-        if self.context.network.by_arguments.mac && self.interface != self.context.call.ifname {
+        if self.context.network.mac_by_arguments && self.interface != self.context.call.ifname {
             return Ok(None);
         }
         match (self.kind, self.context.network.mac) {

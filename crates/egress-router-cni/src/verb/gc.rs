@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::apply::{self, Linux};
 use crate::cni::Error;
-use crate::config::network;
 use crate::log::Log;
 use crate::record::{Attachment, ElasticIp, Owner, attachment, elastic_ip};
 use crate::sys;
@@ -18,18 +17,17 @@ use super::{Context, del, ipvlan_mode};
 /// Code 7 if the runtime does not list the valid attachments; the first failure, with the others in its details.
 pub fn gc(context: &Context<'_>) -> Result<(), Error> {
     sys::stay_on_processor();
-    let valid: HashSet<&network::Attachment> = match &context.network.valid_attachments {
-        Some(valid) => valid.iter().collect(),
-        None => {
-            let message = "cni.dev/valid-attachments is missing: without it, GC cannot tell which attachments are stale";
-            return Err(Error::invalid_config(message));
-        }
+    let Some(valid) = &context.network.valid_attachments else {
+        let message =
+            "cni.dev/valid-attachments is missing: without it, GC cannot tell which attachments are stale";
+        return Err(Error::invalid_config(message));
     };
+    let valid: HashSet<_> = valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())).collect();
     let mut errors = Vec::new();
     let mut recorded = recorded(context, &mut errors);
     recorded.retain(|_, (owner, _)| {
-        let Owner { container_id, ifname, network, .. } = owner.clone();
-        network == context.network.name && !valid.contains(&network::Attachment { container_id, ifname })
+        owner.network == context.network.name
+            && !valid.contains(&(owner.container_id.as_str(), owner.ifname.as_str()))
     });
     let attachments = attachment::folder(&context.settings.run_directory);
     let elastic_ips = elastic_ip::folder(&context.settings.state_directory);

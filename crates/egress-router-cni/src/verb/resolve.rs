@@ -48,7 +48,7 @@ pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
 /// Requested addresses replace the configured ones, if the administrator allows it, and within the `overrides` of an `ipConfig`.
 fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     let requested = &context.network.requested;
-    if context.network.by_arguments.ips && context.network.was_made_before(&context.call.ifname) {
+    if context.network.requested_by_arguments && context.network.was_made_before(&context.call.ifname) {
         return Ok(ip);
     }
     let configured = |asked: &IpNet| ip.addresses.iter().find(|own| own.addr() == asked.addr());

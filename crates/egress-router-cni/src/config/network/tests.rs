@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Attachment, Network, Source};
+use super::{Network, Source};
 use crate::cni::args::Args;
 use crate::cni::{Call, Code, Command, Error, Version};
 use crate::config::destinations::Protocol;
@@ -263,7 +263,7 @@ fn gc_reads_both_names_and_refuses_a_partly_valid_list() {
     let gc =
         |key: &str, value: Value| Network::parse(with(key, value).to_string().as_bytes(), &call(Command::Gc));
     let list = json!([{"containerID": "c0ffee", "ifname": "net1"}]);
-    let desired = vec![Attachment { container_id: "c0ffee".to_owned(), ifname: "net1".to_owned() }];
+    let desired = vec![("c0ffee".to_owned(), "net1".to_owned())];
     assert_eq!(
         gc("cni.dev/valid-attachments", list.clone()).unwrap().valid_attachments,
         Some(desired.clone())
