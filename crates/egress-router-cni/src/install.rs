@@ -54,7 +54,7 @@ fn installed(options: &Options) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let mut node = Node::new(options);
+    let mut node = Node { options, seen: None };
     let whole = report(&node.reconcile());
     let Some(termination) = termination else {
         return if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -116,11 +116,7 @@ struct Node<'a> {
     seen: Option<(u64, u64, SystemTime)>,
 }
 
-impl<'a> Node<'a> {
-    fn new(options: &'a Options) -> Self {
-        Self { options, seen: None }
-    }
-
+impl Node<'_> {
     /// Installs what differs. Settings and kubeconfig come first, because the runtime calls the program as soon as it exists.
     fn reconcile(&mut self) -> Done {
         let settings = self.options.settings.as_ref().map(|(from, to)| settings(from, to));

@@ -89,14 +89,7 @@ fn output(
     }
     let output = settings.and_then(|settings| {
         let context = Context { call, network: &network, settings: &settings, log: &log };
-        log.debug(format_args!(
-            "{} {} {} in {:?}, network {}",
-            call.command.as_str(),
-            call.container_id,
-            call.ifname,
-            call.netns,
-            network.name
-        ));
+        log.debug(format_args!("{call} in {:?}, network {}", call.netns, network.name));
         // It may be in another directory, which the settings would name.
         dispatch(&context, dry_run).map_err(|error| match unread {
             Some(wrong) => error.with("also", &wrong),
@@ -104,19 +97,8 @@ fn output(
         })
     });
     match &output {
-        Ok(output) => log.verbose(format_args!(
-            "{} {} {}: done {output}",
-            call.command.as_str(),
-            call.container_id,
-            call.ifname
-        )),
-        Err(error) => log.error(format_args!(
-            "{} {} {}: code {}: {error}",
-            call.command.as_str(),
-            call.container_id,
-            call.ifname,
-            error.code.number()
-        )),
+        Ok(output) => log.verbose(format_args!("{call}: done {output}")),
+        Err(error) => log.error(format_args!("{call}: code {}: {error}", error.code.number())),
     }
     output
 }

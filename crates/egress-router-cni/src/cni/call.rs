@@ -1,6 +1,7 @@
 //! One call of the plugin: the environment that the runtime sets.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 
 use super::args::Args;
@@ -75,6 +76,13 @@ pub struct Call {
     pub args: Args,
     /// `CNI_NETNS_OVERRIDE` is true: the plugin's own namespace is allowed as the pod's.
     pub netns_override: bool,
+}
+
+/// For the log: operation, container and interface.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.command.as_str(), self.container_id, self.ifname)
+    }
 }
 
 impl Call {
