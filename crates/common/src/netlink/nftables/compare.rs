@@ -68,15 +68,9 @@ impl Dump {
             if !includes_but(&dump.raw, message.body(), 10) {
                 return false;
             }
-            let mut found = Vec::with_capacity(dump.elements.len());
-            for element in &dump.elements {
-                // NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_LIST_ELEM.
-                let mut all = Message::new(0, 0, &[0; 4]);
-                all.nest(3, |list| {
-                    list.attribute(1 | NESTED, element);
-                });
-                found.extend(Element::read_all(all.body()).unwrap_or_default());
-            }
+            let found: Result<Vec<_>, _> = dump.elements.iter().map(|raw| Element::read(raw)).collect();
+            // Another program has added an element of a kind that is never desired.
+            let Ok(mut found) = found else { return false };
             found.sort_unstable();
             let mut desired = elements(&set.name);
             desired.sort_unstable();
@@ -142,5 +136,43 @@ fn same(found: &Attribute<'_>, desired: &Attribute<'_>) -> bool {
         name == Some(found.payload) || includes(found.payload, desired.payload)
     } else {
         found.payload == desired.payload
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::nftables::dump::SetDump;
+    use crate::netlink::nftables::{DataType, Verdict};
+
+    /// The attributes of an element of a verdict map.
+    fn element(key: [u8; 4], verdict: u32) -> Vec<u8> {
+        let mut message = Message::new(0, 0, &[]);
+        // NFTA_SET_ELEM_KEY with NFTA_DATA_VALUE; NFTA_SET_ELEM_DATA with NFTA_DATA_VERDICT and NFTA_VERDICT_CODE.
+        message.nest(1, |message| {
+            message.attribute(1, &key);
+        });
+        message.nest(2, |message| {
+            message.nest(2, |message| {
+                message.be32(1, verdict);
+            });
+        });
+        message.body().to_vec()
+    }
+
+    #[test]
+    fn an_element_that_cannot_be_read_is_a_difference() {
+        let set = Set::verdict_map("services", &[DataType::Ipv4]);
+        let mut raw = Message::new(0, 0, &[]);
+        set.write(&mut raw, 0);
+        let accepted = Element::with_verdict([10, 0, 0, 1], Verdict::Accept);
+        let is = |elements: Vec<Vec<u8>>| {
+            let dump = SetDump { name: "services".to_owned(), raw: raw.body().to_vec(), elements };
+            let dump = Dump { sets: vec![dump], ..Dump::default() };
+            dump.is(&[], &[], std::slice::from_ref(&set), |_| vec![&accepted])
+        };
+        // NF_ACCEPT, and NF_QUEUE of another program.
+        assert!(is(vec![element([10, 0, 0, 1], 1)]));
+        assert!(!is(vec![element([10, 0, 0, 1], 1), element([10, 0, 0, 2], 3)]));
     }
 }

@@ -247,7 +247,7 @@ fn without_counters(expressions: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 /// The attributes of each element of an NFT_MSG_NEWSETELEM, without those that are state.
-fn raw_elements(payload: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
+pub(super) fn raw_elements(payload: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
     /// NFTA_SET_ELEM_LIST_ELEMENTS.
     const ELEMENTS: u16 = 3;
     /// NFTA_SET_ELEM_EXPIRATION, _EXPR, _EXPRESSIONS.

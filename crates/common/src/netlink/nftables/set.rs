@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::value;
 use super::verdict::Verdict;
-use crate::netlink::message::{Attribute, Malformed, Message, NESTED, split};
+use crate::netlink::message::{Malformed, Message, NESTED, attributes};
 
 /// A set, or a map if it has data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -284,28 +284,15 @@ impl Element {
         });
     }
 
-    /// Reads the payload of an NFT_MSG_NEWSETELEM, which has some of a set's elements.
+    /// Reads the attributes in NFTA_LIST_ELEM.
     ///
     /// # Errors
-    /// It is malformed.
-    pub fn read_all(payload: &[u8]) -> Result<Vec<Self>, Malformed> {
-        let mut elements = Vec::new();
-        for attribute in split::<4>(payload)?.1 {
-            let attribute = attribute?;
-            if attribute.kind == ELEMENTS {
-                for element in attribute.nested() {
-                    elements.push(Self::read(&element?)?);
-                }
-            }
-        }
-        Ok(elements)
-    }
-
-    fn read(element: &Attribute<'_>) -> Result<Self, Malformed> {
+    /// They are malformed, or have an unknown verdict.
+    pub(super) fn read(raw: &[u8]) -> Result<Self, Malformed> {
         /// NFTA_DATA_VALUE.
         const VALUE: u16 = 1;
         let mut read = Self::new([]);
-        for attribute in element.nested() {
+        for attribute in attributes(raw) {
             let attribute = attribute?;
             let first = || attribute.nested().next().ok_or(Malformed("an element of a set"));
             match attribute.kind {
