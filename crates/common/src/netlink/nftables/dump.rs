@@ -64,23 +64,6 @@ const ATTEMPTS: u32 = 10;
 /// The kernel resizes a set in a work queue, which a busy machine runs late.
 const RESIZE_INTERVAL: Duration = Duration::from_millis(10);
 
-impl Dump {
-    /// Calls `digest` with all content in stable order, each part with its length before it, for example to update a hash.
-    pub fn digest(&self, mut digest: impl FnMut(&[u8])) {
-        let mut part = |bytes: &[u8]| {
-            digest(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
-            digest(bytes);
-        };
-        part(&self.table);
-        self.chains.iter().for_each(|chain| part(&chain.raw));
-        self.rules.iter().for_each(|rule| part(&rule.raw));
-        for set in &self.sets {
-            part(&set.raw);
-            set.elements.iter().for_each(|element| part(element));
-        }
-    }
-}
-
 /// The generation of the ruleset, which every batch of any program in the namespace increases. If it did not change, neither did any table.
 ///
 /// # Errors
