@@ -15,8 +15,6 @@ pub enum Verdict {
     Goto(String),
     /// NFT_RETURN: back to the calling chain; in a base chain, its policy.
     Return,
-    /// NFT_CONTINUE: the next rule.
-    Continue,
 }
 
 /// NFTA_DATA_VERDICT.
@@ -32,7 +30,6 @@ impl Verdict {
         let (code, chain): (i32, _) = match self {
             Self::Drop => (0, None),
             Self::Accept => (1, None),
-            Self::Continue => (-1, None),
             Self::Jump(chain) => (-3, Some(chain)),
             Self::Goto(chain) => (-4, Some(chain)),
             Self::Return => (-5, None),
@@ -62,7 +59,6 @@ impl Verdict {
         match code {
             Some(0) => Ok(Self::Drop),
             Some(1) => Ok(Self::Accept),
-            Some(-1) => Ok(Self::Continue),
             Some(-3) => Ok(Self::Jump(chain)),
             Some(-4) => Ok(Self::Goto(chain)),
             Some(-5) => Ok(Self::Return),

@@ -12,10 +12,6 @@ use crate::netlink::message::{Message, NESTED};
 pub enum Special {
     /// RTN_BLACKHOLE: packets are dropped.
     Blackhole,
-    /// RTN_UNREACHABLE: packets are rejected, host unreachable.
-    Unreachable,
-    /// RTN_PROHIBIT: packets are rejected, administratively prohibited.
-    Prohibit,
     /// RTN_THROW: the lookup continues with the next rule.
     Throw,
 }
@@ -59,8 +55,6 @@ impl Route {
     pub fn special(protocol: u8, table: u32, destination: IpNet, special: Special) -> Self {
         let kind = match special {
             Special::Blackhole => 6,
-            Special::Unreachable => 7,
-            Special::Prohibit => 8,
             Special::Throw => 9,
         };
         Self {

@@ -4,7 +4,7 @@ use super::*;
 use crate::netlink::nftables::dump::raw_elements;
 
 fn verdicts() -> impl Strategy<Value = Verdict> {
-    let fixed = [Verdict::Accept, Verdict::Drop, Verdict::Return, Verdict::Continue];
+    let fixed = [Verdict::Accept, Verdict::Drop, Verdict::Return];
     prop_oneof![
         proptest::sample::select(fixed.to_vec()),
         "[a-z]{1,20}".prop_map(Verdict::Jump),
