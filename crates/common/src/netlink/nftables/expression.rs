@@ -36,6 +36,9 @@ impl Register {
 
 /// An expression of a rule. The rule ends if a comparison or lookup does not match, or if a packet does not have the loaded value
 /// (a connection, a header).
+///
+/// "The value" is in the first register, and in those behind it if it is longer. A result replaces it. Only parts of a concatenation and a
+/// port are loaded to other registers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expression {
     /// Loads bytes of a header, in network order.
@@ -50,17 +53,9 @@ pub enum Expression {
         length: u32,
     },
     /// Loads metadata of the packet.
-    Meta {
-        /// Where they are loaded to.
-        to: Register,
-        /// The datum.
-        key: Meta,
-    },
-    /// Sets the packet's mark.
-    SetMark {
-        /// The register with the mark.
-        from: Register,
-    },
+    Meta(Meta),
+    /// Sets the packet's mark to the value.
+    SetMark,
     /// Loads a value of the packet's connection.
     Ct {
         /// Where it is loaded to.
@@ -70,15 +65,10 @@ pub enum Expression {
         /// The direction of the addresses and ports; none for the others.
         direction: Option<Direction>,
     },
-    /// Sets the connection's mark.
-    SetCtMark {
-        /// The register with the mark.
-        from: Register,
-    },
+    /// Sets the connection's mark to the value.
+    SetCtMark,
     /// The value must compare to these bytes.
     Compare {
-        /// The register with the value.
-        from: Register,
         /// The comparison.
         comparison: Comparison,
         /// As in the register: network order for packet data, host order for marks and states.
@@ -86,47 +76,24 @@ pub enum Expression {
     },
     /// The value becomes `(value & mask) ^ xor`. Both have the value's length.
     Bitwise {
-        /// The register with the value.
-        from: Register,
-        /// Where the result is stored to.
-        to: Register,
         /// Bits of the value that stay; the others become zero.
         mask: Vec<u8>,
         /// Bits that are inverted after the mask was applied.
         xor: Vec<u8>,
     },
     /// Converts a number of two bytes from host to network order.
-    HostToNetwork16 {
-        /// The register with the number.
-        from: Register,
-        /// Where the result is stored to.
-        to: Register,
-    },
+    HostToNetwork16,
     /// The value must be in a set, or must not.
     InSet {
-        /// The register with the value.
-        from: Register,
         /// Name of the set.
         set: String,
         /// The value must be in the set. False: it must not.
         included: bool,
     },
-    /// Loads the data of the value from a map. The rule ends if the map does not have the value.
-    FromMap {
-        /// The register with the value.
-        from: Register,
-        /// Name of the map.
-        map: String,
-        /// Where the data are loaded to.
-        to: Register,
-    },
-    /// Executes the verdict of the value from a verdict map. The rule ends if the map does not have the value.
-    VerdictMap {
-        /// The register with the value.
-        from: Register,
-        /// Name of the map.
-        map: String,
-    },
+    /// Loads the data of the value from the map of this name. The rule ends if the map does not have the value.
+    FromMap(String),
+    /// Executes the verdict of the value from the verdict map of this name. The rule ends if the map does not have the value.
+    VerdictMap(String),
     /// Loads a constant.
     Immediate {
         /// Where it is loaded to.
@@ -139,47 +106,33 @@ pub enum Expression {
     /// Jenkins' hash of the value: `jhash(value, seed) * modulus / 2^32`, a number of four bytes in host order. It is the same on all
     /// machines with the same byte order.
     Hash {
-        /// The first register with the value.
-        from: Register,
         /// Length of the value in bytes.
         length: u32,
-        /// Where the number is stored to.
-        to: Register,
         /// The number of different results, at least 1.
         modulus: u32,
         /// The seed.
         seed: u32,
     },
-    /// Translates the connection's source or destination. Only in chains of type nat; the rest of the rule is not executed.
+    /// Translates the connection's source or destination to the address that the value begins with. Only in chains of type nat; the rest of
+    /// the rule is not executed.
     Nat {
         /// SNAT or DNAT.
         kind: Nat,
         /// The family of the address: IPv4 or IPv6.
         family: Family,
-        /// The register with the address.
-        address: Option<Register>,
-        /// The register with the port.
+        /// The register with the port; if one is given.
         port: Option<Register>,
     },
-    /// Loads the type (RTN_*) of the destination address, for any interface.
-    DestinationType {
-        /// Where it is loaded to, as four bytes in host order.
-        to: Register,
-    },
+    /// Loads the type (RTN_*) of the destination address, for any interface: four bytes in host order.
+    DestinationType,
     /// Counts packets and bytes.
     Counter,
     /// Rejects the packet with an error to the sender.
     Reject(Reject),
     /// Loads the largest MSS that the route of the packet allows: two bytes in host order.
-    RouteMss {
-        /// Where it is loaded to.
-        to: Register,
-    },
-    /// Sets the MSS option of a TCP SYN. The kernel only lowers it.
-    SetMss {
-        /// The register with the MSS: two bytes in network order.
-        from: Register,
-    },
+    RouteMss,
+    /// Sets the MSS option of a TCP SYN to the value: two bytes in network order. The kernel only lowers it.
+    SetMss,
 }
 
 /// nft_payload_bases.
@@ -275,20 +228,20 @@ impl Expression {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Payload { .. } => "payload",
-            Self::Meta { .. } | Self::SetMark { .. } => "meta",
-            Self::Ct { .. } | Self::SetCtMark { .. } => "ct",
+            Self::Meta(_) | Self::SetMark => "meta",
+            Self::Ct { .. } | Self::SetCtMark => "ct",
             Self::Compare { .. } => "cmp",
             Self::Bitwise { .. } => "bitwise",
-            Self::HostToNetwork16 { .. } => "byteorder",
-            Self::InSet { .. } | Self::FromMap { .. } | Self::VerdictMap { .. } => "lookup",
+            Self::HostToNetwork16 => "byteorder",
+            Self::InSet { .. } | Self::FromMap(_) | Self::VerdictMap(_) => "lookup",
             Self::Immediate { .. } | Self::Verdict(_) => "immediate",
             Self::Hash { .. } => "hash",
             Self::Nat { .. } => "nat",
-            Self::DestinationType { .. } => "fib",
+            Self::DestinationType => "fib",
             Self::Counter => "counter",
             Self::Reject(_) => "reject",
-            Self::RouteMss { .. } => "rt",
-            Self::SetMss { .. } => "exthdr",
+            Self::RouteMss => "rt",
+            Self::SetMss => "exthdr",
         }
     }
 

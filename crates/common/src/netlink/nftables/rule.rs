@@ -91,15 +91,11 @@ impl Rule {
 
     /// The value that `load` loads to the first register compares to `value`.
     fn compare(self, load: Expression, comparison: Comparison, value: impl Into<Vec<u8>>) -> Self {
-        self.with([load, Expression::Compare { from: R, comparison, value: value.into() }])
+        self.with([load, Expression::Compare { comparison, value: value.into() }])
     }
 
     fn equals(self, load: Expression, value: impl Into<Vec<u8>>) -> Self {
         self.compare(load, Comparison::Equal, value)
-    }
-
-    fn meta(key: Meta) -> Expression {
-        Expression::Meta { to: R, key }
     }
 
     fn ct(key: Ct) -> Expression {
@@ -108,46 +104,46 @@ impl Rule {
 
     /// Keeps the bits of `mask` of the number in the first register, and inverts those of `xor`.
     fn bits(mask: u32, xor: u32) -> Expression {
-        Expression::Bitwise { from: R, to: R, mask: mask.to_ne_bytes().into(), xor: xor.to_ne_bytes().into() }
+        Expression::Bitwise { mask: mask.to_ne_bytes().into(), xor: xor.to_ne_bytes().into() }
     }
 
     /// The number that `load` loads equals `value` in the bits of `mask`.
     fn masked(self, load: Expression, value: u32, mask: u32) -> Self {
         let masked = (mask != u32::MAX).then(|| Self::bits(mask, 0));
         let value = value.to_ne_bytes().into();
-        let compare = Expression::Compare { from: R, comparison: Comparison::Equal, value };
+        let compare = Expression::Compare { comparison: Comparison::Equal, value };
         self.with([load]).with(masked).with([compare])
     }
 
     /// Any of `bits` is set in the number that `load` loads.
     fn any_bit(self, load: Expression, bits: u32) -> Self {
         let value = 0_u32.to_ne_bytes().into();
-        let compare = Expression::Compare { from: R, comparison: Comparison::NotEqual, value };
+        let compare = Expression::Compare { comparison: Comparison::NotEqual, value };
         self.with([load, Self::bits(bits, 0), compare])
     }
 
     /// The input interface is `name`.
     #[must_use]
     pub fn iifname(self, name: &str) -> Self {
-        self.equals(Self::meta(Meta::InputName), interface_name(name))
+        self.equals(Expression::Meta(Meta::InputName), interface_name(name))
     }
 
     /// The input interface is not `name`.
     #[must_use]
     pub fn iifname_not(self, name: &str) -> Self {
-        self.compare(Self::meta(Meta::InputName), Comparison::NotEqual, interface_name(name))
+        self.compare(Expression::Meta(Meta::InputName), Comparison::NotEqual, interface_name(name))
     }
 
     /// The output interface is `name`.
     #[must_use]
     pub fn oifname(self, name: &str) -> Self {
-        self.equals(Self::meta(Meta::OutputName), interface_name(name))
+        self.equals(Expression::Meta(Meta::OutputName), interface_name(name))
     }
 
     /// The packet is of this transport protocol (IPPROTO_*).
     #[must_use]
     pub fn l4proto(self, protocol: u8) -> Self {
-        self.equals(Self::meta(Meta::Protocol), [protocol])
+        self.equals(Expression::Meta(Meta::Protocol), [protocol])
     }
 
     /// To `port`. After [`Self::l4proto`], of TCP, UDP or SCTP.
@@ -160,23 +156,21 @@ impl Rule {
     #[must_use]
     pub fn tcp_flags(self, flags: u8, mask: u8) -> Self {
         let load = Expression::Payload { to: R, header: Header::Transport, offset: 13, length: 1 };
-        let masked = Expression::Bitwise { from: R, to: R, mask: vec![mask], xor: vec![0] };
-        let compare = Expression::Compare { from: R, comparison: Comparison::Equal, value: vec![flags] };
+        let masked = Expression::Bitwise { mask: vec![mask], xor: vec![0] };
+        let compare = Expression::Compare { comparison: Comparison::Equal, value: vec![flags] };
         self.with([load, masked, compare])
     }
 
     /// The fields are in the set, whose key has their types in this order.
     #[must_use]
     pub fn in_set(self, fields: &[Field], set: &str) -> Self {
-        let (rule, _) = self.load(fields);
-        rule.with([Expression::InSet { from: R, set: set.into(), included: true }])
+        self.load(fields).with([Expression::InSet { set: set.into(), included: true }])
     }
 
     /// The fields are not in the set, whose key has their types in this order.
     #[must_use]
     pub fn not_in_set(self, fields: &[Field], set: &str) -> Self {
-        let (rule, _) = self.load(fields);
-        rule.with([Expression::InSet { from: R, set: set.into(), included: false }])
+        self.load(fields).with([Expression::InSet { set: set.into(), included: false }])
     }
 
     /// The connection has any of these states (`STATE_*`).
@@ -213,7 +207,7 @@ impl Rule {
     #[must_use]
     pub fn ct_original_daddr_in(self, set: &str) -> Self {
         let load = Expression::Ct { to: R, key: Ct::Ipv4Destination, direction: Some(Direction::Original) };
-        self.with([load, Expression::InSet { from: R, set: set.into(), included: true }])
+        self.with([load, Expression::InSet { set: set.into(), included: true }])
     }
 
     /// The destination is a local address of any interface.
@@ -221,7 +215,7 @@ impl Rule {
     pub fn daddr_is_local(self) -> Self {
         /// RTN_LOCAL.
         const LOCAL: u32 = 2;
-        self.equals(Expression::DestinationType { to: R }, LOCAL.to_ne_bytes())
+        self.equals(Expression::DestinationType, LOCAL.to_ne_bytes())
     }
 
     /// Counts the packets that match so far.
@@ -234,8 +228,7 @@ impl Rule {
     /// have them.
     #[must_use]
     pub fn vmap(self, fields: &[Field], map: &str) -> Self {
-        let (rule, _) = self.load(fields);
-        rule.with([Expression::VerdictMap { from: R, map: map.into() }])
+        self.load(fields).with([Expression::VerdictMap(map.into())])
     }
 
     /// Ends the rule with `verdict`.
@@ -280,17 +273,15 @@ impl Rule {
         self.with([Expression::Reject(reject)])
     }
 
-    /// Loads fields to registers from the first one on, as a concatenation. Returns its length.
-    fn load(mut self, fields: &[Field]) -> (Self, u32) {
+    /// Loads fields to registers from the first one on, as a concatenation. Each field takes one register.
+    #[must_use]
+    pub fn load(mut self, fields: &[Field]) -> Self {
         let mut to = R;
-        let mut length = 0_u32;
         for field in fields {
             self.expressions.push(field.load(to));
-            // Each field is shorter than a register, or as long.
             to = to.plus(1);
-            length = length.saturating_add(4);
         }
-        (self, length)
+        self
     }
 
     /// The comment in parentheses, for error messages.

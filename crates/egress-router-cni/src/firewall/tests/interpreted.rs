@@ -83,23 +83,23 @@ fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Outcome> {
     let mut register = Vec::new();
     for expression in &rule.expressions {
         match expression {
-            Expression::Meta { key, .. } => register = packet.meta(*key),
+            Expression::Meta(key) => register = packet.meta(*key),
             Expression::Ct { key, .. } => register = packet.connection.as_ref()?.load(*key),
             Expression::Payload { header, offset, length, .. } => {
                 let (start, length) = (*offset as usize, *length as usize);
                 register = packet.header(*header)[start..start + length].to_vec();
             }
-            Expression::Bitwise { mask, xor, .. } => {
+            Expression::Bitwise { mask, xor } => {
                 let bits = register.iter().zip(mask).zip(xor);
                 register = bits.map(|((byte, mask), xor)| byte & mask ^ xor).collect();
             }
-            Expression::Compare { comparison, value, .. } => {
+            Expression::Compare { comparison, value } => {
                 assert!(matches!(comparison, Comparison::Equal | Comparison::NotEqual));
                 if (register == *value) != (*comparison == Comparison::Equal) {
                     return None;
                 }
             }
-            Expression::InSet { set: name, included: true, .. } => {
+            Expression::InSet { set: name, included: true } => {
                 let (set, elements) = ruleset.sets.iter().find(|(set, _)| set.name == *name).unwrap();
                 let below = elements.iter().rfind(|element| element.key <= register)?;
                 if below.end || !set.interval && below.key != register {

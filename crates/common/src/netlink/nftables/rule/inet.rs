@@ -19,7 +19,7 @@ impl Rule {
     /// Of this family.
     #[must_use]
     pub fn family(self, ipv6: bool) -> Self {
-        self.equals(Self::meta(Meta::Family), [family(ipv6).number()])
+        self.equals(Expression::Meta(Meta::Family), [family(ipv6).number()])
     }
 
     /// Of this family, if there is one.
@@ -80,7 +80,7 @@ impl Rule {
     /// Made by the kernel's IP stack, which gives each packet a route. Frames of packet sockets have none.
     #[must_use]
     pub fn routed(self) -> Self {
-        self.compare(Self::meta(Meta::RouteClass), Comparison::GreaterOrEqual, 0_u32.to_ne_bytes())
+        self.compare(Expression::Meta(Meta::RouteClass), Comparison::GreaterOrEqual, 0_u32.to_ne_bytes())
     }
 
     /// An Ethernet frame of this type (ETH_P_*) with `value` at `offset` behind its header. A program may claim another type and another
@@ -149,7 +149,7 @@ fn destination(ipv6: bool) -> Expression {
 }
 
 fn in_set(set: &str) -> Expression {
-    Expression::InSet { from: R, set: set.into(), included: true }
+    Expression::InSet { set: set.into(), included: true }
 }
 
 fn immediate(to: Register, value: impl Into<Vec<u8>>) -> Expression {
@@ -163,6 +163,5 @@ fn port_register() -> Register {
 
 /// The translation to an address of this family in the first register and, with `port`, to the port in its register.
 fn nat(kind: Nat, address: IpAddr, port: bool) -> Expression {
-    let (family, port) = (family(address.is_ipv6()), port.then(port_register));
-    Expression::Nat { kind, family, address: Some(R), port }
+    Expression::Nat { kind, family: family(address.is_ipv6()), port: port.then(port_register) }
 }

@@ -157,7 +157,7 @@ impl Chains<'_> {
         let reply = || Rule::new().ct_direction(Direction::Reply);
         let mut rules = Vec::new();
         if self.candidate {
-            let set = Expression::InSet { from: R, set: "vips".into(), included: false };
+            let set = Expression::InSet { set: "vips".into(), included: false };
             let other = translated(Rule::new()).ct_status(STATUS_SNAT).with([snat_address(R), set]);
             rules.push(drop(other, PORT_TAKEN));
         }
@@ -198,7 +198,7 @@ impl Chains<'_> {
         );
         let mut rules = Vec::new();
         if self.candidate {
-            let set = Expression::InSet { from: R, set: "pairs".into(), included: true };
+            let set = Expression::InSet { set: "pairs".into(), included: true };
             for subject in [source(Direction::Original), original_destination()] {
                 rules.push(Rule::new().with([subject, snat_address(R.plus(1)), set.clone()]).accept());
             }
@@ -291,46 +291,39 @@ fn original_destination() -> Expression {
 }
 
 fn in_set(rule: Rule, load: Expression, set: &str) -> Rule {
-    rule.with([load, Expression::InSet { from: R, set: set.into(), included: true }])
+    rule.with([load, Expression::InSet { set: set.into(), included: true }])
 }
 
 /// The destination before DNAT is not in a network of the cluster.
 fn not_original_inside(rule: Rule) -> Rule {
-    let set = Expression::InSet { from: R, set: "inside".into(), included: false };
+    let set = Expression::InSet { set: "inside".into(), included: false };
     rule.with([original_destination(), set])
 }
 
 /// Loads the bits of `mask` of the packet's mark.
 pub(super) fn mark(mask: u32) -> [Expression; 2] {
-    let bits = Expression::Bitwise { from: R, to: R, mask: mask.to_ne_bytes().into(), xor: vec![0; 4] };
-    [Expression::Meta { to: R, key: Meta::Mark }, bits]
+    let bits = Expression::Bitwise { mask: mask.to_ne_bytes().into(), xor: vec![0; 4] };
+    [Expression::Meta(Meta::Mark), bits]
 }
 
 /// The packet has a mark in the bits of `mask`.
 pub(super) fn marked(rule: Rule, mask: u32) -> Rule {
-    let compare = Expression::Compare { from: R, comparison: Comparison::NotEqual, value: vec![0; 4] };
+    let compare = Expression::Compare { comparison: Comparison::NotEqual, value: vec![0; 4] };
     rule.with(mark(mask)).with([compare])
 }
 
 /// Not a plain SYN. After the protocol TCP.
 fn not_opening(rule: Rule) -> Rule {
     let flags = Expression::Payload { to: R, header: Header::Transport, offset: 13, length: 1 };
-    let masked = Expression::Bitwise { from: R, to: R, mask: vec![OPENING], xor: vec![0] };
-    let compare = Expression::Compare { from: R, comparison: Comparison::NotEqual, value: vec![SYN] };
+    let masked = Expression::Bitwise { mask: vec![OPENING], xor: vec![0] };
+    let compare = Expression::Compare { comparison: Comparison::NotEqual, value: vec![SYN] };
     rule.with([flags, masked, compare])
 }
 
 /// SNAT to the address and port of the fields in a map.
 fn snat_with_port(rule: Rule, fields: &[Field], map: &str) -> Rule {
-    let mut to = R;
-    let mut rule = rule;
-    for field in fields {
-        rule = rule.with([field.load(to)]);
-        to = to.plus(1);
-    }
-    let load = Expression::FromMap { from: R, map: map.into(), to: R };
-    let (kind, family, address, port) = (Nat::Source, Family::Ipv4, Some(R), Some(R.plus(1)));
-    rule.with([load, Expression::Nat { kind, family, address, port }])
+    let nat = Expression::Nat { kind: Nat::Source, family: Family::Ipv4, port: Some(R.plus(1)) };
+    rule.load(fields).with([Expression::FromMap(map.into()), nat])
 }
 
 /// Loads the source that SNAT has given to the connection.
@@ -340,12 +333,12 @@ fn snat_address(to: Register) -> Expression {
 
 /// SNAT to its own source: the first translation of a connection is the only one, so neither the CNI plugin nor kube-proxy masquerades.
 fn keep_source(rule: Rule) -> Rule {
-    rule.with([Field::SourceAddress.load(R), nat(Nat::Source)])
+    rule.load(SOURCE).with([nat(Nat::Source)])
 }
 
 /// DNAT to its own destination, for the same reason.
 fn keep_destination(rule: Rule) -> Rule {
-    rule.with([Field::DestinationAddress.load(R), nat(Nat::Destination)])
+    rule.load(DESTINATION).with([nat(Nat::Destination)])
 }
 
 /// SNAT to the VIP that the client used.
@@ -355,6 +348,5 @@ fn snat_to_vip(rule: Rule) -> Rule {
 
 /// Translation to the address in the first register.
 fn nat(kind: Nat) -> Expression {
-    let (family, address) = (Family::Ipv4, Some(R));
-    Expression::Nat { kind, family, address, port: None }
+    Expression::Nat { kind, family: Family::Ipv4, port: None }
 }

@@ -92,7 +92,7 @@ fn sources(
     let refuse = |rule| drop(rule, "a source that loadBalancerSourceRanges does not have");
     let client: Vec<_> = SOURCE.iter().copied().chain(PORT).collect();
     let port = (1..).zip(PORT).map(|(place, field)| field.load(R.plus(place)));
-    let admitted = Expression::InSet { from: R, set: "admitted-vips".into(), included: true };
+    let admitted = Expression::InSet { set: "admitted-vips".into(), included: true };
     table.chain(
         Chain::regular("sources"),
         [
