@@ -1,8 +1,7 @@
 //! `cloud.conf`: what the cloud controller manager and Cinder's CSI driver of a cluster already have.
 
 use super::clouds_yaml::{self, ReadFile, Texts};
-use super::credentials::ConfigError;
-use super::credentials::{Credentials, Fields};
+use super::credentials::{ConfigError, Credentials, Fields};
 use super::gcfg::Gcfg;
 use super::search;
 

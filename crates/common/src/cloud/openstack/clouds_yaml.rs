@@ -17,8 +17,7 @@ use self::file::at;
 pub(super) use self::file::selected_fields;
 use self::region::{Region, in_region};
 use self::top_level_auth::TopLevelAuth;
-use super::credentials::ConfigError;
-use super::credentials::{Credentials, Fields};
+use super::credentials::{ConfigError, Credentials, Fields};
 use super::endpoint_override::{self, Settings};
 
 /// Reads the file that a field names; the error says why not.
@@ -239,44 +238,22 @@ impl Entry {
                 values.join(", ")
             ));
         }
-        let mut auth = self.top_level_auth.with(self.auth.unwrap_or_default());
-        let mut take = |names: &[&str]| {
-            names.iter().fold(None, |found: Option<String>, name| {
-                let value = auth.remove(*name);
-                found.or(value)
-            })
-        };
-        let auth_url = match take(&["auth_url"]).map(|url| in_region(&url, region.as_deref())).transpose() {
+        let auth = self.top_level_auth.with(self.auth.unwrap_or_default());
+        let login = Fields::of_login(|name| auth.get(name).cloned());
+        let auth_url = login.auth_url.as_deref().map(|url| in_region(url, region.as_deref())).transpose();
+        let auth_url = match auth_url {
             Ok(url) => url,
             Err(why) => return wrong(why),
         };
         Ok(Fields {
             auth_type: filled(self.auth_type).or(filled(self.auth_plugin)),
             auth_url,
-            user_id: take(&["user_id"]),
-            username: take(&["username"]),
-            password: take(&["password"]),
-            user_domain_id: take(&["user_domain_id"]),
-            user_domain_name: take(&["user_domain_name"]),
-            project_id: take(&["project_id", "tenant_id"]),
-            project_name: take(&["project_name", "tenant_name"]),
-            project_domain_id: take(&["project_domain_id"]),
-            project_domain_name: take(&["project_domain_name"]),
-            domain_id: take(&["domain_id"]),
-            domain_name: take(&["domain_name"]),
-            default_domain_id: take(&["default_domain_id", "default_domain"]),
-            default_domain_name: take(&["default_domain_name"]),
-            application_credential_id: take(&["application_credential_id"]),
-            application_credential_name: take(&["application_credential_name"]),
-            application_credential_secret: take(&["application_credential_secret"]),
-            token: take(&["token", "auth_token"]),
-            trust_id: take(&["trust_id"]),
-            system_scope: take(&["system_scope"]),
             region,
             interface: filled(self.interface).or(filled(self.endpoint_type)),
             settings: self.settings,
             authorities,
             unverified,
+            ..login
         })
     }
 }

@@ -87,6 +87,34 @@ pub(super) struct Fields {
 }
 
 impl Fields {
+    /// The fields of a login under the names that `clouds.yaml` and the `OS_*` variables share, older names last.
+    pub fn of_login(value: impl Fn(&str) -> Option<String>) -> Fields {
+        let first = |names: &[&str]| names.iter().find_map(|name| value(name));
+        Fields {
+            auth_url: first(&["auth_url"]),
+            user_id: first(&["user_id"]),
+            username: first(&["username"]),
+            password: first(&["password"]),
+            user_domain_id: first(&["user_domain_id"]),
+            user_domain_name: first(&["user_domain_name"]),
+            project_id: first(&["project_id", "tenant_id"]),
+            project_name: first(&["project_name", "tenant_name"]),
+            project_domain_id: first(&["project_domain_id"]),
+            project_domain_name: first(&["project_domain_name"]),
+            domain_id: first(&["domain_id"]),
+            domain_name: first(&["domain_name"]),
+            default_domain_id: first(&["default_domain_id", "default_domain"]),
+            default_domain_name: first(&["default_domain_name"]),
+            application_credential_id: first(&["application_credential_id"]),
+            application_credential_name: first(&["application_credential_name"]),
+            application_credential_secret: first(&["application_credential_secret"]),
+            token: first(&["token", "auth_token"]),
+            trust_id: first(&["trust_id"]),
+            system_scope: first(&["system_scope"]),
+            ..Fields::default()
+        }
+    }
+
     /// These, and what they leave open as the others have it.
     pub fn over(self, others: Fields) -> Fields {
         macro_rules! over {

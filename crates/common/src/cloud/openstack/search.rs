@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::cloud_conf;
 use super::clouds_yaml::{self, Texts, filled};
-use super::credentials::ConfigError;
-use super::credentials::{Credentials, Fields};
+use super::credentials::{ConfigError, Credentials, Fields};
 use super::endpoint_override::Settings;
 use super::kubernikus;
 
@@ -168,31 +167,12 @@ fn environment(variable: Variable<'_>, read: clouds_yaml::ReadFile<'_>) -> Resul
     };
     Ok(Fields {
         auth_type: set(&["AUTH_TYPE"]),
-        auth_url: set(&["AUTH_URL"]),
-        user_id: set(&["USER_ID"]),
-        username: set(&["USERNAME"]),
-        password: set(&["PASSWORD"]),
-        user_domain_id: set(&["USER_DOMAIN_ID"]),
-        user_domain_name: set(&["USER_DOMAIN_NAME"]),
-        project_id: set(&["PROJECT_ID", "TENANT_ID"]),
-        project_name: set(&["PROJECT_NAME", "TENANT_NAME"]),
-        project_domain_id: set(&["PROJECT_DOMAIN_ID"]),
-        project_domain_name: set(&["PROJECT_DOMAIN_NAME"]),
-        domain_id: set(&["DOMAIN_ID"]),
-        domain_name: set(&["DOMAIN_NAME"]),
-        default_domain_id: set(&["DEFAULT_DOMAIN_ID", "DEFAULT_DOMAIN"]),
-        default_domain_name: set(&["DEFAULT_DOMAIN_NAME"]),
-        application_credential_id: set(&["APPLICATION_CREDENTIAL_ID"]),
-        application_credential_name: set(&["APPLICATION_CREDENTIAL_NAME"]),
-        application_credential_secret: set(&["APPLICATION_CREDENTIAL_SECRET"]),
-        token: set(&["TOKEN", "AUTH_TOKEN"]),
-        trust_id: set(&["TRUST_ID"]),
-        system_scope: set(&["SYSTEM_SCOPE"]),
         region: set(&["REGION_NAME"]),
         interface: set(&["INTERFACE", "ENDPOINT_TYPE"]),
         settings: Settings::of(|name| set(&[&name.to_ascii_uppercase()])),
         authorities,
         unverified,
+        ..Fields::of_login(|name| set(&[&name.to_ascii_uppercase()]))
     })
 }
 
