@@ -47,7 +47,7 @@ impl Cloud {
     pub async fn quota_router_route(&self) -> Result<Option<i64>, Error> {
         let project = self.project_id().await?;
         let mut quota: BTreeMap<String, Value> =
-            self.read(&ApiRequest::one(Call::Quota, &project), "quota").await?;
+            self.object(&ApiRequest::one(Call::Quota, &project), "quota").await?;
         Ok(quota.remove("router_route").and_then(|limit| limit.as_i64()))
     }
 }
@@ -86,7 +86,7 @@ impl Cloud {
     /// # Errors
     /// [`Error::is_not_found`] if no such network is visible; those of every read.
     pub async fn network(&self, id: &str) -> Result<Network, Error> {
-        self.read(&ApiRequest::one(Call::Network, id), "network").await
+        self.object(&ApiRequest::one(Call::Network, id), "network").await
     }
 }
 

@@ -82,15 +82,19 @@ impl<'a> ApiRequest<'a> {
 }
 
 impl Cloud {
-    /// Reads the object under `key` in the response.
-    pub(super) async fn read<T: DeserializeOwned>(
+    /// Sends a read or a write. Returns the object under `key` in the response.
+    pub(super) async fn object<T: DeserializeOwned>(
         &self,
         request: &ApiRequest<'_>,
         key: &str,
     ) -> Result<T, Error> {
-        let (call, response) = self.send(request, &mut Budget::with_timeout(READ)).await?;
-        let mut object = object(&call, &response)?;
-        take(&call, &mut object, key)
+        let timeout = if request.call.right().method == Method::GET { READ } else { WRITE };
+        let (call, response) = self.send(request, &mut Budget::with_timeout(timeout)).await?;
+        let mut fields: Map<String, Value> =
+            serde_json::from_slice(&response.body).map_err(|cause| Error::decode(&call, cause))?;
+        let object = fields.remove(key);
+        let object = object.ok_or_else(|| Error::decode(&call, format!("it has no \"{key}\"")))?;
+        serde_json::from_value(object).map_err(|cause| Error::decode(&call, format!("\"{key}\": {cause}")))
     }
 
     /// The same; None if the service itself says that there is no such object.
@@ -99,23 +103,12 @@ impl Cloud {
         request: &ApiRequest<'_>,
         key: &str,
     ) -> Result<Option<T>, Error> {
-        absent(self.read(request, key).await)
+        absent(self.object(request, key).await)
     }
 
     /// Sends a DELETE. An object that is already gone is Ok.
     pub(super) async fn delete(&self, request: &ApiRequest<'_>) -> Result<(), Error> {
         absent(self.send(request, &mut Budget::with_timeout(WRITE)).await).map(|_| ())
-    }
-
-    /// Sends a write and parses the response.
-    pub(super) async fn write<T: DeserializeOwned>(
-        &self,
-        request: &ApiRequest<'_>,
-        key: &str,
-    ) -> Result<T, Error> {
-        let (call, response) = self.send(request, &mut Budget::with_timeout(WRITE)).await?;
-        let mut object = object(&call, &response)?;
-        take(&call, &mut object, key)
     }
 
     /// All pages of a list, or an error.
@@ -261,16 +254,6 @@ fn absent<T>(end: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn object(call: &str, response: &Response) -> Result<Map<String, Value>, Error> {
-    serde_json::from_slice(&response.body).map_err(|cause| Error::decode(call, cause))
-}
-
-/// One field.
-fn take<T: DeserializeOwned>(call: &str, object: &mut Map<String, Value>, key: &str) -> Result<T, Error> {
-    let value = object.remove(key).ok_or_else(|| Error::decode(call, format!("it has no \"{key}\"")))?;
-    serde_json::from_value(value).map_err(|cause| Error::decode(call, format!("\"{key}\": {cause}")))
 }
 
 /// The query of a URL.

@@ -74,7 +74,7 @@ impl Cloud {
     /// # Errors
     /// [`Error::is_not_found`] if no such router is visible; those of every read.
     pub async fn router(&self, id: &str) -> Result<Router, Error> {
-        self.read(&ApiRequest::one(Call::Router, id), "router").await
+        self.object(&ApiRequest::one(Call::Router, id), "router").await
     }
 
     /// `GET /v2.0/routers` (role `reader`): all of the project's routers.
@@ -148,7 +148,7 @@ impl Cloud {
         revision: Option<u64>,
     ) -> Result<Router, Error> {
         let body = json!({"router": {"routes": routes}});
-        self.write(&ApiRequest::one(Call::ReplaceRoutes, router).body(body, revision), "router").await
+        self.object(&ApiRequest::one(Call::ReplaceRoutes, router).body(body, revision), "router").await
     }
 
     async fn change_routes(
@@ -169,6 +169,6 @@ impl Cloud {
         }
         // Built from texts alone: no field of it can be null.
         let body = json!({"router": {"routes": routes}});
-        self.write(&ApiRequest::one(call, router).body(body, revision), "router").await
+        self.object(&ApiRequest::one(call, router).body(body, revision), "router").await
     }
 }
