@@ -7,7 +7,7 @@
 //! * The credential is read for each exchange and is never part of an error, span or `Debug`.
 //!
 //! [`Http`] is for a cloud with one endpoint and a bearer token. A cloud with several endpoints, or with tokens that expire, builds
-//! its own client on [`Wire`], which makes one exchange, [`Endpoint`] and [`Budget`].
+//! its own client on `Wire`, which makes one exchange, [`Endpoint`] and [`Budget`].
 
 mod endpoint;
 mod error;
@@ -23,11 +23,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use ::http::header::AUTHORIZATION;
+use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use bytes::Bytes;
-use http_body_util::Full;
 use prometheus::Registry;
+use serde_json::Value;
 use tokio::time::Instant;
 
 pub use endpoint::{Endpoint, with_query};
@@ -38,7 +38,7 @@ pub use rate_limit::RateLimit;
 pub use retry::{Budget, Retry, retry_after};
 pub use secret::{Secret, SecretError};
 pub use trust::Trust;
-pub use wire::{Limits, Wire};
+pub(in crate::cloud) use wire::{Limits, Wire, json_request};
 
 /// A slow server counts as one that is down. A page of 50 servers is about half a megabyte; a much larger body is not a list that
 /// we requested.
@@ -69,21 +69,19 @@ pub type RetryPolicy = fn(&Response) -> Retry;
 pub struct Http(Arc<Inner>);
 
 struct Inner {
-    cloud: &'static str,
-    endpoint: endpoint::Endpoint,
+    wire: Wire,
+    endpoint: Endpoint,
     secret: Secret,
     user_agent: HeaderValue,
     retry_policy: RetryPolicy,
-    wire: Wire,
-    metrics: Metrics,
     rate_limit: Mutex<Option<RateLimit>>,
 }
 
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { cloud, endpoint, secret, .. } = &*self.0;
+        let Inner { wire, endpoint, secret, .. } = &*self.0;
         f.debug_struct("Http")
-            .field("cloud", cloud)
+            .field("cloud", &wire.cloud)
             .field("endpoint", endpoint)
             .field("secret", secret)
             .finish()
@@ -101,37 +99,26 @@ impl Http {
         registry: &Registry,
         retry_policy: RetryPolicy,
     ) -> Result<Http, Error> {
-        let endpoint = endpoint::Endpoint::parse(endpoint)?;
+        let endpoint = Endpoint::parse(endpoint)?;
         endpoint.warn_if_exposed();
         let trust = if endpoint.tls() { Trust::System } else { Trust::Plain };
-        Http::over(wire::connect(&trust)?, cloud, endpoint, secret, user_agent, registry, retry_policy)
+        let metrics = Metrics::register(cloud, registry)
+            .map_err(|cause| Error::Setup(format!("cannot register the metrics of {cloud}: {cause}")))?;
+        Http::over(Wire::new(cloud, &trust, LIMITS, metrics)?, endpoint, secret, user_agent, retry_policy)
     }
 
     fn over(
-        transport: wire::Transport,
-        cloud: &'static str,
-        endpoint: endpoint::Endpoint,
+        wire: Wire,
+        endpoint: Endpoint,
         secret: Secret,
         user_agent: &str,
-        registry: &Registry,
         retry_policy: RetryPolicy,
     ) -> Result<Http, Error> {
         let user_agent = HeaderValue::try_from(user_agent).map_err(|_| {
             Error::Setup("the user agent has characters that a header cannot carry".to_owned())
         })?;
-        let metrics = Metrics::register(cloud, registry)
-            .map_err(|cause| Error::Setup(format!("cannot register the metrics of {cloud}: {cause}")))?;
         let rate_limit = Mutex::new(None);
-        Ok(Http(Arc::new(Inner {
-            cloud,
-            endpoint,
-            secret,
-            user_agent,
-            retry_policy,
-            wire: Wire::over(transport, cloud, LIMITS),
-            metrics,
-            rate_limit,
-        })))
+        Ok(Http(Arc::new(Inner { wire, endpoint, secret, user_agent, retry_policy, rate_limit })))
     }
 
     /// The rate limit of the last response with `RateLimit-*` headers.
@@ -145,7 +132,7 @@ impl Http {
     pub async fn get(&self, path: &str, budget: &mut Budget) -> Result<Response, Error> {
         loop {
             let deadline = budget.deadline().min(self.0.wire.deadline());
-            let end = self.exchange(Method::GET, path, Bytes::new(), deadline).await;
+            let end = self.exchange(&Method::GET, path, None, deadline).await;
             let retry = match &end {
                 Ok(response) if response.status.is_success() => return end,
                 Ok(response) => (self.0.retry_policy)(response),
@@ -153,7 +140,7 @@ impl Http {
             };
             let Some(wait) = budget.next_wait(retry) else { return end };
             tracing::debug!(
-                cloud = self.0.cloud,
+                cloud = self.0.wire.cloud,
                 path = without_query(path),
                 after = ?wait,
                 because = %end.map_or_else(|error| error.to_string(), |response| response.status.to_string()),
@@ -164,41 +151,26 @@ impl Http {
     }
 
     /// Sends a POST, once. After an error it may or may not have acted.
-    pub async fn post(&self, path: &str, json: &serde_json::Value) -> Result<Response, Error> {
-        self.exchange(Method::POST, path, Bytes::from(json.to_string()), self.0.wire.deadline()).await
+    pub async fn post(&self, path: &str, json: &Value) -> Result<Response, Error> {
+        self.exchange(&Method::POST, path, Some(json), self.0.wire.deadline()).await
     }
 
     async fn exchange(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
-        body: Bytes,
+        body: Option<&Value>,
         deadline: Instant,
     ) -> Result<Response, Error> {
-        let request = self.request(&method, path, body)?;
-        let began = Instant::now();
-        let end = self.0.wire.exchange(request, without_query(path), deadline).await;
-        let status = end.as_ref().ok().map(|response| response.status);
-        self.0.metrics.exchange(resource(path), &method, status, began.elapsed());
+        let Inner { wire, endpoint, secret, user_agent, .. } = &*self.0;
+        let mut request = json_request(method, endpoint.at(path)?, user_agent, body);
+        request.headers_mut().insert(AUTHORIZATION, secret.bearer().map_err(Error::Secret)?);
+        let end = wire.exchange(request, resource(path), without_query(path), deadline).await;
         if let Some(limit) = end.as_ref().ok().and_then(|response| RateLimit::of(&response.headers)) {
             *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
-            self.0.metrics.remaining(limit.remaining);
+            wire.metrics.remaining(limit.remaining);
         }
         end
-    }
-
-    fn request(&self, method: &Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Error> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = method.clone();
-        *request.uri_mut() = self.0.endpoint.at(path)?;
-        let headers = request.headers_mut();
-        headers.insert(AUTHORIZATION, self.0.secret.bearer().map_err(Error::Secret)?);
-        headers.insert(USER_AGENT, self.0.user_agent.clone());
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        if method == Method::POST {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        Ok(request)
     }
 }
 

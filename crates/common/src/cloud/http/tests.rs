@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http_body_util::BodyExt as _;
+use ::http::Request;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Frame};
 use proptest::prelude::*;
 use tower::util::BoxCloneSyncService;
@@ -93,10 +94,10 @@ pub fn scripted(plays: Vec<Play>, retry_policy: RetryPolicy, registry: &Registry
             }
         }
     }));
-    let endpoint = endpoint::Endpoint::parse("http://127.0.0.1/v1").unwrap();
+    let endpoint = Endpoint::parse("http://127.0.0.1/v1").unwrap();
     let secret = Secret::new("s3cr3t").unwrap();
-    let http =
-        Http::over(transport, "test", endpoint, secret, "perimeter/0", registry, retry_policy).unwrap();
+    let wire = Wire::over(transport, "test", LIMITS, Metrics::register("test", registry).unwrap());
+    let http = Http::over(wire, endpoint, secret, "perimeter/0", retry_policy).unwrap();
     (http, log)
 }
 

@@ -1,9 +1,10 @@
-//! One exchange: a request is sent, the complete response is read, within a deadline and a size limit. Below it: TCP, TLS, HTTP/1.1.
+//! One exchange: a request is sent, the complete response is read, within a deadline and a size limit. It is one span, and is counted. Below
+//! it: TCP, TLS, HTTP/1.1.
 
 use std::time::Duration;
 
-use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
-use ::http::{HeaderValue, Request};
+use ::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderValue, Method, Request, Uri};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -11,6 +12,7 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde_json::Value;
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
@@ -18,12 +20,13 @@ use tracing::Instrument as _;
 
 use super::Response;
 use super::error::{self, Error, chain};
+use super::metrics::Metrics;
 use super::trust::Trust;
 use crate::proxy::Proxy;
 
 /// Limits of one exchange with a cloud.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub(in crate::cloud) struct Limits {
     /// From the connection to the last byte of the body.
     pub exchange: Duration,
     /// The size of a response's body.
@@ -33,10 +36,31 @@ pub struct Limits {
 /// Connections to a cloud. It does not retry and knows no credential and no endpoint: the client builds its requests. Clones share
 /// connections.
 #[derive(Clone)]
-pub struct Wire {
-    cloud: &'static str,
+pub(in crate::cloud) struct Wire {
+    pub(super) cloud: &'static str,
     limits: Limits,
     transport: Transport,
+    pub(super) metrics: Metrics,
+}
+
+/// A request without a credential. A body has a known size, so hyper gives it a Content-Length, which uWSGI's services need.
+pub(in crate::cloud) fn json_request(
+    method: &Method,
+    uri: Uri,
+    user_agent: &HeaderValue,
+    body: Option<&Value>,
+) -> Request<Full<Bytes>> {
+    let bytes = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+    let mut request = Request::new(Full::new(bytes));
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(USER_AGENT, user_agent.clone());
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    if body.is_some() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    request
 }
 
 impl Wire {
@@ -44,12 +68,12 @@ impl Wire {
     ///
     /// # Errors
     /// [`Error::Setup`] when there are no authorities to trust.
-    pub fn new(cloud: &'static str, trust: &Trust, limits: Limits) -> Result<Wire, Error> {
-        Ok(Wire::over(connect(trust)?, cloud, limits))
+    pub fn new(cloud: &'static str, trust: &Trust, limits: Limits, metrics: Metrics) -> Result<Wire, Error> {
+        Ok(Wire::over(connect(trust)?, cloud, limits, metrics))
     }
 
-    pub(super) fn over(transport: Transport, cloud: &'static str, limits: Limits) -> Wire {
-        Wire { cloud, limits, transport }
+    pub(super) fn over(transport: Transport, cloud: &'static str, limits: Limits, metrics: Metrics) -> Wire {
+        Wire { cloud, limits, transport, metrics }
     }
 
     /// When an exchange that starts now ends at the latest.
@@ -59,14 +83,15 @@ impl Wire {
     }
 
     /// Sends a request once and reads the complete response. A body has a known length and is never sent in chunks. The request asks
-    /// for an uncompressed response, because a server may choose any encoding otherwise. `path` is the URL in the span: without a
-    /// query, which can hold what a user typed.
+    /// for an uncompressed response, because a server may choose any encoding otherwise. `service` is the metric label, one of a closed set.
+    /// `path` is the URL in the span: without a query, which can hold what a user typed.
     ///
     /// # Errors
     /// If no complete response came until `deadline`. The request may or may not have acted, except after [`Error::Connect`].
     pub async fn exchange(
         &self,
         mut request: Request<Full<Bytes>>,
+        service: &str,
         path: &str,
         deadline: Instant,
     ) -> Result<Response, Error> {
@@ -83,6 +108,7 @@ impl Wire {
             otel.status_code = tracing::field::Empty,
             error = tracing::field::Empty,
         );
+        let method = request.method().clone();
         let began = Instant::now();
         let end = async {
             match tokio::time::timeout_at(deadline, self.send(request)).await {
@@ -92,6 +118,8 @@ impl Wire {
         }
         .instrument(span.clone())
         .await;
+        let status = end.as_ref().ok().map(|response| response.status);
+        self.metrics.exchange(service, &method, status, began.elapsed());
         match &end {
             Ok(response) => {
                 span.record("http.response.status_code", response.status.as_u16());
@@ -140,7 +168,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Reads the system's trusted authorities, if they are used, and which servers are reached through a proxy.
-pub(super) fn connect(trust: &Trust) -> Result<Transport, Error> {
+fn connect(trust: &Trust) -> Result<Transport, Error> {
     let mut client = Client::builder(TokioExecutor::new());
     client.pool_idle_timeout(IDLE).pool_timer(TokioTimer::new());
     let mut tcp = HttpConnector::new();

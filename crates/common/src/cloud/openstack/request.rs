@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ::http::header::{ACCEPT, CONTENT_TYPE, IF_MATCH, USER_AGENT};
-use ::http::{HeaderName, HeaderValue, Method, StatusCode};
-use bytes::Bytes;
-use http_body_util::Full;
+use ::http::header::IF_MATCH;
+use ::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use super::Cloud;
 use super::error::Error;
@@ -17,7 +14,7 @@ use super::page::{self, Page};
 use super::rights::Call;
 use super::service::Service;
 use super::session::Session;
-use crate::cloud::http::{self, Budget, Response, Retry, with_query};
+use crate::cloud::http::{self, Budget, Response, Retry, json_request, with_query};
 
 /// For a read with its retries: two exchanges without a response, and a little.
 const READ: Duration = Duration::from_secs(130);
@@ -207,25 +204,17 @@ impl Cloud {
     async fn exchange(
         &self,
         request: &ApiRequest<'_>,
-        uri: ::http::Uri,
+        uri: Uri,
         session: &Session,
         budget: &Budget,
     ) -> Result<Response, http::Error> {
         const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
         let right = request.call.right();
-        // hyper gives a body of known size a Content-Length, which uWSGI's services need.
-        let body = request.body.as_ref().map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
-        let mut http_request = ::http::Request::new(Full::new(body));
-        *http_request.method_mut() = right.method.clone();
         let path = uri.path().to_owned();
-        *http_request.uri_mut() = uri;
+        let mut http_request =
+            json_request(&right.method, uri, &self.shared.user_agent, request.body.as_ref());
         let headers = http_request.headers_mut();
         headers.insert(TOKEN, session.token.header.clone());
-        headers.insert(USER_AGENT, self.shared.user_agent.clone());
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        if request.body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
         if let Some(revision) = request.revision {
             // The only format that Neutron knows: it ignores any other, and the write is not conditional.
             let value = HeaderValue::try_from(format!("revision_number={revision}"));
@@ -240,11 +229,7 @@ impl Cloud {
             Method::GET => budget.deadline().min(self.shared.wire.deadline()),
             _ => self.shared.wire.deadline(),
         };
-        let began = Instant::now();
-        let end = self.shared.wire.exchange(http_request, &path, deadline).await;
-        let status = end.as_ref().ok().map(|response| response.status);
-        self.shared.metrics.0.exchange(right.service.name(), &right.method, status, began.elapsed());
-        end
+        self.shared.wire.exchange(http_request, right.service.name(), &path, deadline).await
     }
 }
 

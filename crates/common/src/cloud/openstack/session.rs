@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use ::http::{HeaderValue, Method, Request};
-use bytes::Bytes;
-use http_body_util::Full;
+use ::http::{HeaderValue, Method};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -19,7 +16,7 @@ use super::endpoint_override::EndpointOverride;
 use super::error::Error;
 use super::keystone::{self, Token};
 use super::service::Service;
-use crate::cloud::http::{Budget, Endpoint, Limits, Response, Trust, Wire};
+use crate::cloud::http::{Budget, Endpoint, Limits, Response, Trust, Wire, json_request};
 
 /// Nova takes long for a page of detailed servers, and a write in Neutron waits for its database.
 const LIMITS: Limits = Limits { exchange: Duration::from_secs(60), bytes: 32 << 20 };
@@ -33,7 +30,6 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The data that every exchange needs, and the shared login.
 pub(super) struct Shared {
     pub wire: Wire,
-    pub metrics: Metrics,
     pub user_agent: HeaderValue,
     credentials: Credentials,
     identity: Endpoint,
@@ -101,25 +97,17 @@ impl Shared {
                 "TLS certificates of this cloud are not verified: an attacker on the network can take the credential"
             );
         }
-        let wire = match Wire::new("openstack", &credentials.trust, LIMITS) {
+        let wire = |trust: &Trust| Wire::new("openstack", trust, LIMITS, metrics.0.clone());
+        let wire = match wire(&credentials.trust) {
             // Without TLS, no trusted authorities are needed.
-            Err(_) if credentials.trust == Trust::System && !identity.tls() => {
-                Wire::new("openstack", &Trust::Plain, LIMITS)
-            }
-            wire => wire,
+            Err(_) if credentials.trust == Trust::System && !identity.tls() => wire(&Trust::Plain),
+            end => end,
         }
         .map_err(|cause| Error::setup(call, cause.to_string()))?;
         let user_agent = HeaderValue::try_from(user_agent)
             .map_err(|_| Error::setup(call, "the user agent has characters that a header cannot carry"))?;
         let credentials = credentials.clone();
-        Ok(Shared {
-            wire,
-            metrics: metrics.clone(),
-            user_agent,
-            credentials,
-            identity,
-            state: Mutex::default(),
-        })
+        Ok(Shared { wire, user_agent, credentials, identity, state: Mutex::default() })
     }
 
     /// The credentials; their `Debug` shows no secret.
@@ -283,20 +271,12 @@ impl Shared {
     }
 
     async fn request(&self, call: &str, budget: &Budget) -> Result<Response, Error> {
-        let setup = |cause: String| Error::setup(call, cause);
-        let body = keystone::request(&self.credentials.login).to_string();
-        let request =
-            Request::post(self.identity.at("/auth/tokens").map_err(|cause| setup(cause.to_string()))?)
-                .header(USER_AGENT, self.user_agent.clone())
-                .header(ACCEPT, "application/json")
-                .header(CONTENT_TYPE, "application/json")
-                .body(Full::new(Bytes::from(body)))
-                .map_err(|cause| setup(cause.to_string()))?;
-        let path = request.uri().path().to_owned();
-        let began = Instant::now();
-        let end = self.wire.exchange(request, &path, budget.deadline().min(self.wire.deadline())).await;
-        let status = end.as_ref().ok().map(|response| response.status);
-        self.metrics.0.exchange(Service::Identity.name(), &Method::POST, status, began.elapsed());
+        let uri = self.identity.at("/auth/tokens").map_err(|cause| Error::setup(call, cause.to_string()))?;
+        let path = uri.path().to_owned();
+        let body = keystone::request(&self.credentials.login);
+        let request = json_request(&Method::POST, uri, &self.user_agent, Some(&body));
+        let deadline = budget.deadline().min(self.wire.deadline());
+        let end = self.wire.exchange(request, Service::Identity.name(), &path, deadline).await;
         end.map_err(|cause| Error::transport(call, cause))
     }
 }
