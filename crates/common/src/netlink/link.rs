@@ -7,7 +7,7 @@ use super::message::{Attribute, FLAG_CREATE, FLAG_EXCLUSIVE, Malformed, Message,
 mod kind;
 
 pub use kind::{IpvlanMode, Kind, MacvlanMode, name_of};
-use kind::{ipvlan_mode, ipvlan_number, macvlan_mode, macvlan_number};
+use kind::{ipvlan_mode, macvlan_mode};
 
 /// An existing link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,8 +219,8 @@ impl NewLink {
         }
         of_kind(&mut message, name_of(&self.kind), |data| {
             match self.kind {
-                Kind::Macvlan(mode) => data.u32(MODE, macvlan_number(mode)),
-                Kind::Ipvlan(mode) => data.u16(MODE, ipvlan_number(mode)),
+                Kind::Macvlan(mode) => data.u32(MODE, mode as u32),
+                Kind::Ipvlan(mode) => data.u16(MODE, mode as u16),
             };
         });
         message

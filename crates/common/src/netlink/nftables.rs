@@ -28,25 +28,20 @@ pub use verdict::Verdict;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// NFPROTO_INET: IPv4 and IPv6.
-    Inet,
+    Inet = 1,
     /// NFPROTO_IPV4.
-    Ipv4,
-    /// NFPROTO_IPV6.
-    Ipv6,
+    Ipv4 = 2,
     /// NFPROTO_NETDEV: the frames of single devices.
-    Netdev,
+    Netdev = 5,
+    /// NFPROTO_IPV6.
+    Ipv6 = 10,
 }
 
 impl Family {
     /// nfgen_family.
     #[must_use]
     pub fn number(self) -> u8 {
-        match self {
-            Self::Inet => 1,
-            Self::Ipv4 => 2,
-            Self::Ipv6 => 10,
-            Self::Netdev => 5,
-        }
+        self as u8
     }
 }
 

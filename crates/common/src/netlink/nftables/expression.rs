@@ -62,7 +62,7 @@ pub enum Expression {
         to: Register,
         /// The value.
         key: Ct,
-        /// The direction of the addresses and ports; none for the others.
+        /// The direction of the addresses; none for the others.
         direction: Option<Direction>,
     },
     /// Sets the connection's mark to the value.
@@ -139,78 +139,74 @@ pub enum Expression {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
     /// Ethernet's.
-    Link,
+    Link = 0,
     /// IPv4's or IPv6's.
-    Network,
+    Network = 1,
     /// TCP's, UDP's, ICMP's …
-    Transport,
+    Transport = 2,
 }
 
 /// nft_meta_keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
     /// The packet's mark: four bytes in host order.
-    Mark,
+    Mark = 3,
     /// Name of the input interface: 16 bytes, padded with zeros.
-    InputName,
+    InputName = 6,
     /// Name of the output interface: 16 bytes, padded with zeros.
-    OutputName,
-    /// NFPROTO_IPV4 or NFPROTO_IPV6: one byte.
-    Family,
-    /// IPPROTO_*, behind extension headers: one byte.
-    Protocol,
+    OutputName = 7,
     /// The class of the packet's route: four bytes in host order. The rule does not match a packet without a route.
-    RouteClass,
+    RouteClass = 13,
+    /// NFPROTO_IPV4 or NFPROTO_IPV6: one byte.
+    Family = 15,
+    /// IPPROTO_*, behind extension headers: one byte.
+    Protocol = 16,
 }
 
 /// nft_ct_keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ct {
     /// Bits of [`super::rule::STATE_NEW`] and the like: four bytes in host order.
-    State,
-    /// 0: original direction; 1: reply direction. One byte.
-    Direction,
+    State = 0,
+    /// A [`Direction`]: one byte.
+    Direction = 1,
     /// IPS_*: four bytes in host order.
-    Status,
+    Status = 2,
     /// Four bytes in host order.
-    Mark,
+    Mark = 3,
     /// Source address of a direction: four bytes.
-    Ipv4Source,
+    Ipv4Source = 19,
     /// Destination address of a direction: four bytes.
-    Ipv4Destination,
-    /// Source port of a direction: two bytes in network order.
-    SourcePort,
-    /// Destination port of a direction: two bytes in network order.
-    DestinationPort,
+    Ipv4Destination = 20,
 }
 
 /// ip_conntrack_dir.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// That of the connection's first packet.
-    Original,
+    Original = 0,
     /// That of its replies.
-    Reply,
+    Reply = 1,
 }
 
 /// nft_cmp_ops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// NFT_CMP_EQ.
-    Equal,
+    Equal = 0,
     /// NFT_CMP_NEQ.
-    NotEqual,
+    NotEqual = 1,
     /// NFT_CMP_GTE, of values in network order.
-    GreaterOrEqual,
+    GreaterOrEqual = 5,
 }
 
 /// nft_nat_types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nat {
     /// NFT_NAT_SNAT.
-    Source,
+    Source = 0,
     /// NFT_NAT_DNAT.
-    Destination,
+    Destination = 1,
 }
 
 /// nft_reject_types.

@@ -182,7 +182,7 @@ impl Rule {
     /// The packet has this direction of its connection. Does not match packets without a connection.
     #[must_use]
     pub fn ct_direction(self, direction: Direction) -> Self {
-        self.equals(Self::ct(Ct::Direction), [direction.number()])
+        self.equals(Self::ct(Ct::Direction), [direction as u8])
     }
 
     /// The connection has any of these status bits (`STATUS_*`, IPS_*).

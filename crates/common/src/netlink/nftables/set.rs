@@ -28,23 +28,23 @@ pub enum MapData {
     Verdicts,
 }
 
-/// nft(8)'s types of values.
+/// nft(8)'s types of values, with its numbers. The kernel keeps the number of a set's type, and `nft list` reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataType {
     /// integer: four bytes in host order.
-    Index,
+    Index = 4,
     /// ipv4_addr.
-    Ipv4,
+    Ipv4 = 7,
     /// ipv6_addr.
-    Ipv6,
+    Ipv6 = 8,
     /// inet_proto: one byte.
-    Protocol,
+    Protocol = 12,
     /// inet_service: a port, two bytes in network order.
-    Service,
-    /// icmpv6_type: one byte.
-    Icmpv6Type,
+    Service = 13,
     /// mark: four bytes in host order.
-    Mark,
+    Mark = 19,
+    /// icmpv6_type: one byte.
+    Icmpv6Type = 29,
 }
 
 /// An element of a set or map.
@@ -110,19 +110,6 @@ pub fn backend_data(address: Ipv4Addr, port: u16) -> Vec<u8> {
 }
 
 impl DataType {
-    /// nft(8)'s number of the type. The kernel keeps it, and `nft list` reads it.
-    fn number(self) -> u32 {
-        match self {
-            Self::Index => 4,
-            Self::Ipv4 => 7,
-            Self::Ipv6 => 8,
-            Self::Protocol => 12,
-            Self::Service => 13,
-            Self::Mark => 19,
-            Self::Icmpv6Type => 29,
-        }
-    }
-
     /// Length in bytes.
     fn length(self) -> u32 {
         match self {
@@ -145,9 +132,9 @@ impl DataType {
 /// Number and length of a concatenation: nft(8) has six bits for each type.
 fn type_of(types: &[DataType]) -> (u32, u32) {
     match types {
-        [one] => (one.number(), one.length()),
+        [one] => (*one as u32, one.length()),
         several => several.iter().fold((0, 0), |(number, length), one| {
-            (number << 6 | one.number(), length.saturating_add(one.length().next_multiple_of(4)))
+            (number << 6 | *one as u32, length.saturating_add(one.length().next_multiple_of(4)))
         }),
     }
 }

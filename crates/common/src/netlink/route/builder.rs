@@ -11,9 +11,9 @@ use crate::netlink::message::{Message, NESTED};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Special {
     /// RTN_BLACKHOLE: packets are dropped.
-    Blackhole,
+    Blackhole = 6,
     /// RTN_THROW: the lookup continues with the next rule.
-    Throw,
+    Throw = 9,
 }
 
 /// RTA_METRICS.
@@ -53,14 +53,10 @@ impl Route {
     /// A route of `protocol` (RTPROT_*) that ends the lookup of its packets without a device.
     #[must_use]
     pub fn special(protocol: u8, table: u32, destination: IpNet, special: Special) -> Self {
-        let kind = match special {
-            Special::Blackhole => 6,
-            Special::Throw => 9,
-        };
         Self {
             device: None,
             scope: 0,
-            kind,
+            kind: special as u8,
             ..Self::unicast(protocol, table, destination, None, Device::Index(0))
         }
     }

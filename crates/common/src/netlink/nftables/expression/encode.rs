@@ -1,6 +1,6 @@
 //! The attributes of each expression.
 
-use super::{Comparison, Ct, Direction, Expression, Header, Meta, Nat, Register, Reject};
+use super::{Ct, Expression, Meta, Register, Reject};
 use crate::netlink::message::Message;
 use crate::netlink::nftables::value;
 
@@ -14,23 +14,23 @@ impl Expression {
         match self {
             // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN.
             Self::Payload { to, header, offset, length } => {
-                message.be32(1, to.number()).be32(2, header.number()).be32(3, *offset).be32(4, *length)
+                message.be32(1, to.number()).be32(2, *header as u32).be32(3, *offset).be32(4, *length)
             }
             // NFTA_META_DREG, _KEY, _SREG.
-            Self::Meta(key) => message.be32(1, first).be32(2, key.number()),
-            Self::SetMark => message.be32(2, Meta::Mark.number()).be32(3, first),
+            Self::Meta(key) => message.be32(1, first).be32(2, *key as u32),
+            Self::SetMark => message.be32(2, Meta::Mark as u32).be32(3, first),
             // NFTA_CT_DREG, _KEY, _DIRECTION, _SREG.
             Self::Ct { to, key, direction } => {
-                message.be32(1, to.number()).be32(2, key.number());
+                message.be32(1, to.number()).be32(2, *key as u32);
                 match direction {
-                    Some(direction) => message.u8(3, direction.number()),
+                    Some(direction) => message.u8(3, *direction as u8),
                     None => message,
                 }
             }
-            Self::SetCtMark => message.be32(2, Ct::Mark.number()).be32(4, first),
+            Self::SetCtMark => message.be32(2, Ct::Mark as u32).be32(4, first),
             // NFTA_CMP_SREG, _OP, _DATA.
             Self::Compare { comparison, value: bytes } => {
-                message.be32(1, first).be32(2, comparison.number());
+                message.be32(1, first).be32(2, *comparison as u32);
                 value(message, 3, bytes)
             }
             // NFTA_BITWISE_SREG, _DREG, _LEN, _MASK, _XOR, _OP (NFT_BITWISE_MASK_XOR). A kernel before 5.6 skips _OP: that is the only
@@ -64,7 +64,7 @@ impl Expression {
                 .be32(7, 0),
             Self::Nat { kind, family, port } => {
                 // NFTA_NAT_TYPE, _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _FLAGS.
-                message.be32(1, kind.number()).be32(2, family.number().into()).be32(3, first);
+                message.be32(1, *kind as u32).be32(2, family.number().into()).be32(3, first);
                 if let Some(register) = port {
                     message.be32(5, register.number());
                 }
@@ -82,73 +82,5 @@ impl Expression {
             // NFTA_EXTHDR_TYPE (TCPOPT_MSS), _OFFSET, _LEN, _OP (NFT_EXTHDR_OP_TCPOPT), _SREG.
             Self::SetMss => message.u8(2, 2).be32(3, 2).be32(4, 2).be32(6, 1).be32(7, first),
         };
-    }
-}
-
-impl Header {
-    fn number(self) -> u32 {
-        match self {
-            Self::Link => 0,
-            Self::Network => 1,
-            Self::Transport => 2,
-        }
-    }
-}
-
-impl Meta {
-    fn number(self) -> u32 {
-        match self {
-            Self::Mark => 3,
-            Self::InputName => 6,
-            Self::OutputName => 7,
-            Self::Family => 15,
-            Self::Protocol => 16,
-            Self::RouteClass => 13,
-        }
-    }
-}
-
-impl Ct {
-    fn number(self) -> u32 {
-        match self {
-            Self::State => 0,
-            Self::Direction => 1,
-            Self::Status => 2,
-            Self::Mark => 3,
-            Self::SourcePort => 11,
-            Self::DestinationPort => 12,
-            Self::Ipv4Source => 19,
-            Self::Ipv4Destination => 20,
-        }
-    }
-}
-
-impl Direction {
-    /// IP_CT_DIR_*.
-    #[must_use]
-    pub fn number(self) -> u8 {
-        match self {
-            Self::Original => 0,
-            Self::Reply => 1,
-        }
-    }
-}
-
-impl Comparison {
-    fn number(self) -> u32 {
-        match self {
-            Self::Equal => 0,
-            Self::NotEqual => 1,
-            Self::GreaterOrEqual => 5,
-        }
-    }
-}
-
-impl Nat {
-    fn number(self) -> u32 {
-        match self {
-            Self::Source => 0,
-            Self::Destination => 1,
-        }
     }
 }
