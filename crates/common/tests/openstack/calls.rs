@@ -57,7 +57,6 @@ async fn neutron() {
     }
     let ip = json!({"id": "f1", "floating_ip_address": "198.51.100.7", "description": null, "port_id": null, "project_id": PROJECT, "status": "DOWN", "tags": ["a"]});
     site.on(&format!("{at}/floatingips?project_id={PROJECT}&limit=500"), [ok(&json!({"floatingips": [ip]}))]);
-    site.on(&format!("{at}/floatingips/f1"), [ok(&json!({"floatingip": ip}))]);
     site.on("DELETE /networking/v2.0/floatingips/f1", [reply(204, "")]);
     let ip = FloatingIp {
         id: "f1".to_owned(),
@@ -67,8 +66,7 @@ async fn neutron() {
         project_id: PROJECT.to_owned(),
         tags: vec!["a".to_owned()],
     };
-    assert_eq!(cloud.floating_ips().await.unwrap(), vec![ip.clone()]);
-    assert_eq!(cloud.floating_ip("f1").await.unwrap(), Some(ip));
+    assert_eq!(cloud.floating_ips().await.unwrap(), [ip]);
     cloud.delete_floating_ip("f1").await.unwrap();
     let fields = "fields=id&fields=name&fields=description&fields=project_id&fields=tags";
     let group = json!({"id": "g1", "name": "lb-sg-1", "description": "d", "project_id": PROJECT});
@@ -76,10 +74,9 @@ async fn neutron() {
         &format!("{at}/security-groups?project_id={PROJECT}&{fields}&limit=500"),
         [ok(&json!({"security_groups": [group]}))],
     );
-    site.on(&format!("{at}/security-groups/g1?{fields}"), [ok(&json!({"security_group": group}))]);
     site.on("DELETE /networking/v2.0/security-groups/g1", [reply(204, "")]);
-    assert_eq!(cloud.security_groups().await.unwrap()[0].name, "lb-sg-1");
-    assert_eq!(cloud.security_group("g1").await.unwrap().unwrap().description, "d");
+    let groups = cloud.security_groups().await.unwrap();
+    assert_eq!((groups[0].name.as_str(), groups[0].description.as_str()), ("lb-sg-1", "d"));
     cloud.delete_security_group("g1").await.unwrap();
     site.was_strict();
 }

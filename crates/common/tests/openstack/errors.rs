@@ -29,10 +29,10 @@ async fn an_object_is_gone_if_the_service_itself_reports_it() {
     );
     assert_eq!(cloud.load_balancer("l1").await.unwrap(), None);
     site.on(
-        "GET /networking/v2.0/floatingips/f1",
-        [reply(404, r#"{"NeutronError": {"type": "FloatingIPNotFound", "message": "Floating IP f1 could not be found", "detail": ""}}"#)],
+        "GET /networking/v2.0/routers/r1",
+        [reply(404, r#"{"NeutronError": {"type": "RouterNotFound", "message": "Router r1 could not be found", "detail": ""}}"#)],
     );
-    assert_eq!(cloud.floating_ip("f1").await.unwrap(), None);
+    assert!(cloud.router("r1").await.unwrap_err().is_not_found());
     site.was_strict();
 }
 

@@ -159,14 +159,6 @@ impl Cloud {
         found
     }
 
-    /// `GET /v2.0/floatingips/{id}` (role `reader`); None if Neutron reports that it does not exist.
-    ///
-    /// # Errors
-    /// Those of every read.
-    pub async fn floating_ip(&self, id: &str) -> Result<Option<FloatingIp>, Error> {
-        self.find(&ApiRequest::one(Call::FloatingIp, id), "floatingip").await
-    }
-
     /// `DELETE /v2.0/floatingips/{id}` (role `member`): gives the address back. Gone already is Ok.
     ///
     /// # Errors
@@ -213,15 +205,6 @@ impl Cloud {
         let project = self.project_id().await?;
         let query = [&[("project_id", project.as_str())][..], &SECURITY_GROUP_FIELDS, &[LIMIT]].concat();
         self.list(ApiRequest::all(Call::SecurityGroups, &query), "security_groups").await
-    }
-
-    /// `GET /v2.0/security-groups/{id}` (role `reader`); None if Neutron reports that it does not exist.
-    ///
-    /// # Errors
-    /// Those of every read.
-    pub async fn security_group(&self, id: &str) -> Result<Option<SecurityGroup>, Error> {
-        self.find(&ApiRequest::one(Call::SecurityGroup, id).query(&SECURITY_GROUP_FIELDS), "security_group")
-            .await
     }
 
     /// `DELETE /v2.0/security-groups/{id}` (role `member`). Gone already is Ok.

@@ -110,14 +110,10 @@ calls! {
     Quota = Network GET "/quotas/{id}": EVERY;
     /// All floating IPs of the project.
     FloatingIps = Network GET "/floatingips": DEORBITER;
-    /// One floating IP.
-    FloatingIp = Network GET "/floatingips/{id}": NONE;
     /// Delete a floating IP.
     DeleteFloatingIp = Network DELETE "/floatingips/{id}": DELETE;
     /// All security groups of the project.
     SecurityGroups = Network GET "/security-groups": DEORBITER;
-    /// One security group.
-    SecurityGroup = Network GET "/security-groups/{id}": NONE;
     /// Delete a security group.
     DeleteSecurityGroup = Network DELETE "/security-groups/{id}": DELETE;
     /// All servers of the project.
