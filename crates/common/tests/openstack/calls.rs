@@ -97,7 +97,7 @@ async fn nova_cinder_octavia() {
     site.on("GET /volume/v3/volumes/detail?limit=500", [ok(&json!({"volumes": [volume]}))]);
     let volume = cloud.volume("v1").await.unwrap().unwrap();
     assert_eq!((volume.size, volume.attachments[0].server_id.as_str()), (3, "s1"));
-    assert_eq!(cloud.volumes().await.unwrap(), [volume]);
+    assert_eq!(cloud.volumes(Some).await.unwrap(), [volume]);
     // As Cinder answers: empty, and HTML by its header.
     let accepted = || reply(202, "").with("Content-Type", "text/html; charset=UTF-8");
     site.on("DELETE /volume/v3/volumes/v1", [accepted()]);
@@ -110,7 +110,7 @@ async fn nova_cinder_octavia() {
     site.on("GET /volume/v3/snapshots/n1", [ok(&json!({"snapshot": snapshot}))]);
     site.on("GET /volume/v3/snapshots/detail?limit=500", [ok(&json!({"snapshots": [snapshot]}))]);
     site.on("DELETE /volume/v3/snapshots/n1", [accepted()]);
-    assert_eq!(cloud.snapshots().await.unwrap(), [cloud.snapshot("n1").await.unwrap().unwrap()]);
+    assert_eq!(cloud.snapshots(Some).await.unwrap(), [cloud.snapshot("n1").await.unwrap().unwrap()]);
     cloud.delete_snapshot("n1").await.unwrap();
     let at = "/load-balancer/v2.0/lbaas/loadbalancers";
     let balancer = json!({

@@ -251,11 +251,11 @@ async fn a_nova_of_another_region_without_a_neutron_of_its_own_shares_ours() {
 async fn cinder_is_found_with_and_without_a_project_in_its_path() {
     let (site, cloud) = Site::start().await;
     site.on("GET /volume/v3/snapshots/detail", [ok(&json!({"snapshots": []}))]);
-    cloud.snapshots().await.unwrap();
+    cloud.snapshots(Some).await.unwrap();
     site.state().catalog.as_array_mut().unwrap().retain(|entry| entry["type"] != "block-storage");
     let metrics = Metrics::register(&Registry::new()).unwrap();
     let cloud = Cloud::new(&site.credentials(""), "perimeter-test/1", &metrics).unwrap();
     site.on(&format!("GET /volume/v3/{PROJECT}/snapshots/detail"), [ok(&json!({"snapshots": []}))]);
-    cloud.snapshots().await.unwrap();
+    cloud.snapshots(Some).await.unwrap();
     site.was_strict();
 }

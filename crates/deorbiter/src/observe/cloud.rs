@@ -149,10 +149,10 @@ async fn block_storage(
         let asked = |id: &str, name: &str| whole || ids.contains(id) || late.contains(name);
         let named = |one: &api::Volume| asked(&one.id, one.name.as_deref().unwrap_or_default());
         let all = match kind {
-            Kind::Volume => cloud.volumes_kept(|one| named(&one).then(|| of_volume(one)).flatten()).await?,
+            Kind::Volume => cloud.volumes(|one| named(&one).then(|| of_volume(one)).flatten()).await?,
             _ => {
                 let kept = |one: api::Snapshot| asked(&one.id, &one.name).then(|| of_snapshot(one)).flatten();
-                cloud.snapshots_kept(kept).await?
+                cloud.snapshots(kept).await?
             }
         };
         return Ok(all.into_iter().collect());

@@ -76,19 +76,12 @@ impl Cloud {
         self.find(&ApiRequest::one(Call::Volume, id), "volume").await
     }
 
-    /// `GET /volumes/detail` (role `reader`): all of the project's volumes.
+    /// `GET /volumes/detail` (role `reader`): what `keep` makes of each of the project's volumes. What it drops costs no memory, however
+    /// many there are.
     ///
     /// # Errors
     /// Those of every list.
-    pub async fn volumes(&self) -> Result<Vec<Volume>, Error> {
-        self.volumes_kept(Some).await
-    }
-
-    /// The same list of what `keep` makes of each: what it drops costs no memory, however many there are.
-    ///
-    /// # Errors
-    /// Those of every list.
-    pub async fn volumes_kept<K>(&self, keep: impl FnMut(Volume) -> Option<K>) -> Result<Vec<K>, Error> {
+    pub async fn volumes<K>(&self, keep: impl FnMut(Volume) -> Option<K>) -> Result<Vec<K>, Error> {
         self.list_kept(ApiRequest::all(Call::Volumes, &[LIMIT]), "volumes", keep).await
     }
 
@@ -111,19 +104,12 @@ impl Cloud {
         self.find(&ApiRequest::one(Call::Snapshot, id), "snapshot").await
     }
 
-    /// `GET /snapshots/detail` (role `reader`): all of the project's snapshots.
+    /// `GET /snapshots/detail` (role `reader`): what `keep` makes of each of the project's snapshots. What it drops costs no memory, however
+    /// many there are.
     ///
     /// # Errors
     /// Those of every list.
-    pub async fn snapshots(&self) -> Result<Vec<Snapshot>, Error> {
-        self.snapshots_kept(Some).await
-    }
-
-    /// The same list of what `keep` makes of each: what it drops costs no memory, however many there are.
-    ///
-    /// # Errors
-    /// Those of every list.
-    pub async fn snapshots_kept<K>(&self, keep: impl FnMut(Snapshot) -> Option<K>) -> Result<Vec<K>, Error> {
+    pub async fn snapshots<K>(&self, keep: impl FnMut(Snapshot) -> Option<K>) -> Result<Vec<K>, Error> {
         self.list_kept(ApiRequest::all(Call::Snapshots, &[LIMIT]), "snapshots", keep).await
     }
 
