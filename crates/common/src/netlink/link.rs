@@ -260,7 +260,7 @@ pub(super) fn info_data<'a>(attribute: &Attribute<'a>) -> Result<Option<Attribut
     if attribute.kind != INFO {
         return Ok(None);
     }
-    attribute.nested().find(|part| part.is_err() || part.is_ok_and(|part| part.kind == INFO_DATA)).transpose()
+    attribute.nested().of_kind(INFO_DATA)
 }
 
 /// IFLA_LINKINFO: the kind, and the mode of a macvlan or ipvlan.

@@ -147,8 +147,7 @@ fn describe(socket: &mut Socket, family: Family, name: &str, to: &mut Descriptio
 /// # Errors
 /// It is malformed.
 pub(super) fn find(payload: &[u8], kind: u16) -> Result<Option<Attribute<'_>>, Malformed> {
-    let mut attributes = split::<4>(payload)?.1;
-    attributes.find(|one| one.is_err() || one.is_ok_and(|one| one.kind == kind)).transpose()
+    split::<4>(payload)?.1.of_kind(kind)
 }
 
 #[cfg(test)]

@@ -146,6 +146,14 @@ pub fn attributes(bytes: &[u8]) -> Attributes<'_> {
 }
 
 impl<'a> Attributes<'a> {
+    /// The first attribute of this type, if there is one.
+    ///
+    /// # Errors
+    /// One before it is malformed.
+    pub fn of_kind(mut self, kind: u16) -> Result<Option<Attribute<'a>>, Malformed> {
+        self.find(|one| one.is_err() || one.is_ok_and(|one| one.kind == kind)).transpose()
+    }
+
     fn take(&mut self) -> Option<Attribute<'a>> {
         let bytes = self.rest;
         let (length, tail) = bytes.split_first_chunk::<2>()?;

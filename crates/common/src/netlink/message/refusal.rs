@@ -52,5 +52,5 @@ fn extended(header: Header, rest: &[u8]) -> Option<Attribute<'_>> {
         let length = rest.first_chunk::<4>().map(|length| u32::from_ne_bytes(*length))?;
         usize::try_from(length).ok()?.checked_next_multiple_of(4)?
     };
-    attributes(rest.get(echo..)?).filter_map(Result::ok).find(|attribute| attribute.kind == TEXT)
+    attributes(rest.get(echo..)?).of_kind(TEXT).ok().flatten()
 }

@@ -19,7 +19,7 @@ impl Dump {
         elements: impl Fn(&str) -> Vec<&'a Element>,
     ) -> bool {
         // NFTA_TABLE_FLAGS: a dormant table has no effect.
-        !has_flags(&self.table)
+        payload(&self.table, 2).iter().all(|byte| *byte == 0)
             && self.has_chains(chains)
             && self.has_rules(rules)
             && self.has_sets(sets, elements)
@@ -48,11 +48,8 @@ impl Dump {
             rule.write(&mut message);
             let raw = found.get_mut(chain.as_str()).and_then(Iterator::next);
             raw.is_some_and(|raw| {
-                // The dump has the expressions themselves, without the attribute around them.
-                let expressions =
-                    attributes(message.body()).filter_map(Result::ok).find(|attribute| attribute.kind == 4);
-                let expressions = expressions.map(|attribute| attribute.payload).unwrap_or_default();
-                includes_list(raw, expressions) && userdata(raw) == rule.userdata
+                // NFTA_RULE_EXPRESSIONS, _USERDATA. The dump has the expressions themselves, without the attribute around them.
+                includes_list(raw, payload(message.body(), 4)) && payload(raw, 7) == rule.userdata
             })
         };
         self.rules.len() == rules.len() && rules.iter().all(&mut same)
@@ -80,16 +77,9 @@ impl Dump {
     }
 }
 
-/// Whether a table has any of NFTA_TABLE_FLAGS.
-fn has_flags(raw: &[u8]) -> bool {
-    let flags = attributes(raw).filter_map(Result::ok).find(|attribute| attribute.kind == 2);
-    flags.is_some_and(|flags| flags.payload.iter().any(|byte| *byte != 0))
-}
-
-/// NFTA_RULE_USERDATA.
-fn userdata(raw: &[u8]) -> &[u8] {
-    let found = attributes(raw).filter_map(Result::ok).find(|attribute| attribute.kind == 7);
-    found.map(|attribute| attribute.payload).unwrap_or_default()
+/// The payload of the first attribute of this type; empty without one.
+fn payload(raw: &[u8], kind: u16) -> &[u8] {
+    attributes(raw).of_kind(kind).ok().flatten().map(|attribute| attribute.payload).unwrap_or_default()
 }
 
 /// Whether `raw`, the kernel's attributes, has each attribute of `desired`. It may have more.

@@ -72,8 +72,7 @@ pub fn generation(socket: &mut Socket) -> Result<u32, Error> {
     /// NFTA_GEN_ID.
     const ID: u16 = 1;
     let generation = socket.ask(&message(Family::Inet, GET_GENERATION, 0), |_, payload| {
-        let id = split::<4>(payload)?.1.filter_map(Result::ok).find(|attribute| attribute.kind == ID);
-        id.ok_or(Malformed("a generation"))?.be32()
+        split::<4>(payload)?.1.of_kind(ID)?.ok_or(Malformed("a generation"))?.be32()
     });
     generation.map_err(|error| error.during("nf_tables: reading the generation of the ruleset"))
 }
@@ -190,7 +189,7 @@ impl<'a> Raw<'a> {
     }
 
     fn attribute(&self, kind: u16) -> Option<Attribute<'a>> {
-        attributes(self.all).filter_map(Result::ok).find(|attribute| attribute.kind == kind)
+        attributes(self.all).of_kind(kind).ok().flatten()
     }
 
     fn get(&self, kind: u16) -> Option<&'a [u8]> {
@@ -216,8 +215,7 @@ fn without_counters(expressions: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut kept = Message::new(0, 0, &[]);
     for expression in attributes(expressions) {
         let expression = expression?;
-        let name = expression.nested().filter_map(Result::ok).find(|attribute| attribute.kind == NAME);
-        match name {
+        match expression.nested().of_kind(NAME).ok().flatten() {
             Some(name) if COUNTING.contains(&name.string().as_str()) => {
                 kept.attribute(NAME, name.payload);
             }
