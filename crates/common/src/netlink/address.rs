@@ -27,9 +27,9 @@ const FLAGS: u16 = 8;
 const WITHOUT_DETECTION: u8 = 0x02;
 
 /// struct ifaddrmsg.
-fn fixed(family: i32, prefix: u8, flags: u8, link: u32) -> [u8; 8] {
+fn fixed(family: i32, prefix: u8, flags: u8, scope: u8, link: u32) -> [u8; 8] {
     let [a, b, c, d] = link.to_ne_bytes();
-    [number(family), prefix, flags, 0, a, b, c, d]
+    [number(family), prefix, flags, scope, a, b, c, d]
 }
 
 /// AF_*, which all fit a byte.
@@ -104,14 +104,15 @@ impl Address {
     /// Requests all addresses of the link with index `link`. Kernels before Linux 4.20 return those of all links.
     #[must_use]
     pub fn of(link: u32) -> Message {
-        Message::new(libc::RTM_GETADDR, 0, &fixed(libc::AF_UNSPEC, 0, 0, link))
+        Message::new(libc::RTM_GETADDR, 0, &fixed(libc::AF_UNSPEC, 0, 0, 0, link))
     }
 }
 
-/// Adds the address `net` to the link with index `link`, usable immediately.
+/// Adds the address `net` of a scope (RT_SCOPE_*) to the link with index `link`, usable immediately. Of scope link, it is not selected as the
+/// source of packets to other networks.
 #[must_use]
-pub fn add(link: u32, net: IpNet) -> Message {
-    let mut message = about(libc::RTM_NEWADDR, FLAG_CREATE | FLAG_EXCLUSIVE, link, net);
+pub fn add(link: u32, net: IpNet, scope: u8) -> Message {
+    let mut message = about(libc::RTM_NEWADDR, FLAG_CREATE | FLAG_EXCLUSIVE, link, net, scope);
     if let (IpNet::V4(net), 1..=30) = (net, net.prefix_len()) {
         // Networks up to /30 have a broadcast address, which other plugins set too.
         write(&mut message, BROADCAST, Ipv4Addr::into(net.broadcast()));
@@ -119,29 +120,17 @@ pub fn add(link: u32, net: IpNet) -> Message {
     message
 }
 
-/// Adds the address `net` of a scope (RT_SCOPE_*) to the link with index `link`. Of scope link (253), it is not selected as the source of
-/// packets to other networks.
-#[must_use]
-pub fn add_scoped(link: u32, net: IpNet, scope: u8) -> Message {
-    let address = net.addr();
-    let [family, prefix, flags, _, i0, i1, i2, i3] = fixed(family(address), net.prefix_len(), 0, link);
-    let fixed = [family, prefix, flags, scope, i0, i1, i2, i3];
-    let mut message = Message::new(libc::RTM_NEWADDR, FLAG_CREATE | FLAG_EXCLUSIVE, &fixed);
-    write(&mut message, LOCAL, address);
-    write(&mut message, ADDRESS, address);
-    message
-}
-
 /// Deletes `net` from the link with index `link`.
 #[must_use]
 pub fn delete(link: u32, net: IpNet) -> Message {
-    about(libc::RTM_DELADDR, 0, link, net)
+    about(libc::RTM_DELADDR, 0, link, net, libc::RT_SCOPE_UNIVERSE)
 }
 
-fn about(kind: u16, flags: u16, link: u32, net: IpNet) -> Message {
+fn about(kind: u16, flags: u16, link: u32, net: IpNet, scope: u8) -> Message {
     let address = net.addr();
     let detection = if address.is_ipv6() { WITHOUT_DETECTION } else { 0 };
-    let mut message = Message::new(kind, flags, &fixed(family(address), net.prefix_len(), detection, link));
+    let fixed = fixed(family(address), net.prefix_len(), detection, scope, link);
+    let mut message = Message::new(kind, flags, &fixed);
     write(&mut message, LOCAL, address);
     write(&mut message, ADDRESS, address);
     message
@@ -179,10 +168,10 @@ mod tests {
         }
 
         #[test]
-        fn a_request_decodes_like_an_existing_address(link: u32, net in nets()) {
-            let read = Address::decode(add(link, net).body()).unwrap().unwrap();
+        fn a_request_decodes_like_an_existing_address(link: u32, net in nets(), scope: u8) {
+            let read = Address::decode(add(link, net, scope).body()).unwrap().unwrap();
             let flags = if net.addr().is_ipv6() { 2 } else { 0 };
-            prop_assert_eq!(read, Address { link, net, scope: 0, flags });
+            prop_assert_eq!(read, Address { link, net, scope, flags });
         }
     }
 

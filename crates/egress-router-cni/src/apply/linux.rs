@@ -116,7 +116,7 @@ impl<'a> Linux<'a> {
                 let link = self.link.as_ref()?;
                 Link::ipv4_setting(link.index, setting_of(name, &link.name)?, value.parse().ok()?)
             }
-            Step::AddAddress(net) => address::add(index, *net),
+            Step::AddAddress(net) => address::add(index, *net, libc::RT_SCOPE_UNIVERSE),
             Step::SetUp => Link::set_up(index, true),
             Step::AddRoute(route) if route.table != MAIN || route.destination.prefix_len() > 0 => {
                 route.add(new)
@@ -243,7 +243,9 @@ impl Kernel for Linux<'_> {
             }
             Step::Sysctl { name, value, before } => self.write(name, value, before.as_deref()),
             Step::CreateLink(link) => self.create(link),
-            Step::AddAddress(net) => self.request(&address::add(self.new_index(), *net)),
+            Step::AddAddress(net) => {
+                self.request(&address::add(self.new_index(), *net, libc::RT_SCOPE_UNIVERSE))
+            }
             Step::SetUp => self.request(&Link::set_up(self.new_index(), true)),
             Step::AddRoute(route) => self.request(&route.add(new)),
             Step::AppendRoute(route) => self.request(&route.append(new)),

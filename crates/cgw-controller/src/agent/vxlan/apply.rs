@@ -110,7 +110,7 @@ impl Apply<'_> {
             }
             Operation::AddAddress => {
                 let net = IpNet::from(IpAddr::V4(ADDRESS));
-                self.socket.request(&address::add_scoped(index, net, LINK_SCOPE))?;
+                self.socket.request(&address::add(index, net, LINK_SCOPE))?;
             }
             Operation::SetUp => self.socket.set_link_up(index, true)?,
             Operation::SetNeighbour(address, mac) => {

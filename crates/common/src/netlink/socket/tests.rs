@@ -110,7 +110,7 @@ fn a_dump_during_changes_is_complete_or_an_error() {
         ip("link set lo up");
         let address = |second: u8, number: u16| {
             let [high, low] = number.to_be_bytes();
-            address::add(1, IpNet::new(IpAddr::from([10, second, high, low]), 32).unwrap())
+            address::add(1, IpNet::new(IpAddr::from([10, second, high, low]), 32).unwrap(), 0)
         };
         let stable: Vec<_> = (0..1000).map(|number| address(1, number)).collect();
         assert!(all(&mut socket, &stable).iter().all(Option::is_none));
