@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::http::{self, Budget, Http, Page, Paging, Response, with_query};
-pub use super::http::{Partial, RateLimit, Retry, Secret as Token, SecretError as TokenError};
+pub use super::http::{Partial, Retry, Secret as Token, SecretError as TokenError};
 use super::or_empty;
 pub use action::{Action, ActionError, Status};
 pub use error::{Code, Error};
@@ -54,12 +54,6 @@ impl Hcloud {
         let http = Http::new("hcloud", endpoint, token, user_agent, registry, error::retry_policy)
             .map_err(Error::Setup)?;
         Ok(Hcloud { http })
-    }
-
-    /// The rate limit in the last response; None before the first.
-    #[must_use]
-    pub fn rate_limit(&self) -> Option<RateLimit> {
-        self.http.rate_limit()
     }
 
     /// One network.

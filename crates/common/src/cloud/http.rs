@@ -20,7 +20,7 @@ mod trust;
 mod wire;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::AUTHORIZATION;
@@ -64,7 +64,7 @@ impl fmt::Debug for Response {
 /// Decides whether an error response is retried. The reason is in the body, which only the cloud's client can parse.
 pub type RetryPolicy = fn(&Response) -> Retry;
 
-/// A client of one cloud's API. Clones share connections, metrics and the rate limit.
+/// A client of one cloud's API. Clones share connections and metrics.
 #[derive(Clone)]
 pub struct Http(Arc<Inner>);
 
@@ -74,7 +74,6 @@ struct Inner {
     secret: Secret,
     user_agent: HeaderValue,
     retry_policy: RetryPolicy,
-    rate_limit: Mutex<Option<RateLimit>>,
 }
 
 impl fmt::Debug for Http {
@@ -117,14 +116,7 @@ impl Http {
         let user_agent = HeaderValue::try_from(user_agent).map_err(|_| {
             Error::Setup("the user agent has characters that a header cannot carry".to_owned())
         })?;
-        let rate_limit = Mutex::new(None);
-        Ok(Http(Arc::new(Inner { wire, endpoint, secret, user_agent, retry_policy, rate_limit })))
-    }
-
-    /// The rate limit of the last response with `RateLimit-*` headers.
-    #[must_use]
-    pub fn rate_limit(&self) -> Option<RateLimit> {
-        *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Http(Arc::new(Inner { wire, endpoint, secret, user_agent, retry_policy })))
     }
 
     /// Sends a GET. `path` begins with a slash and may have a query. Repeats within the budget what `retry_policy` or the transport
@@ -167,7 +159,6 @@ impl Http {
         request.headers_mut().insert(AUTHORIZATION, secret.bearer().map_err(Error::Secret)?);
         let end = wire.exchange(request, resource(path), without_query(path), deadline).await;
         if let Some(limit) = end.as_ref().ok().and_then(|response| RateLimit::of(&response.headers)) {
-            *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
             wire.metrics.remaining(limit.remaining);
         }
         end

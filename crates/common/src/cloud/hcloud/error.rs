@@ -141,7 +141,7 @@ pub(super) fn retry_policy(response: &Response) -> Retry {
         (Retry::Never, _) => Retry::Never,
         (_, Some(asked)) => Retry::After(asked),
         (_, None) if code == Code::RateLimitExceeded => {
-            Retry::After(RateLimit::refill(RateLimit::of(&response.headers), 1))
+            Retry::After(RateLimit::refill(RateLimit::of(&response.headers)))
         }
         (retry, None) => retry,
     }
