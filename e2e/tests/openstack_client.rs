@@ -213,8 +213,7 @@ async fn existing_objects_are_read_and_missing_ones_are_none() {
         assert_eq!(cloud.routers_named("nodes").await.unwrap(), routers);
         assert_eq!(cloud.routers_named("Nodes").await.unwrap(), []);
         let network = cloud.network(&project.network).await.unwrap();
-        assert_eq!((network.name.as_str(), network.shared), ("nodes", false));
-        assert_eq!(network.project_id, project.id);
+        assert_eq!((network.name.as_str(), &network.project_id), ("nodes", &project.id));
         let port = project.port(Some("10.7.0.20"), Some("d1")).await.unwrap();
         let found = cloud.ports_of_network(&project.network).await.unwrap();
         let found = found.iter().find(|one| one.id == port).unwrap();

@@ -47,7 +47,7 @@ use std::sync::Arc;
 use prometheus::Registry;
 
 pub use application_credential::ApplicationCredential;
-pub use cinder::{Attachment, Snapshot, Volume};
+pub use cinder::{Snapshot, Volume};
 pub use cloud_conf::CloudConf;
 pub use credentials::{ConfigError, Credentials};
 pub use error::Error;

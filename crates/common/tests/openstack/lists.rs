@@ -20,7 +20,7 @@ fn page(servers: &[u32], next: Option<&str>) -> Reply {
     ok(&body)
 }
 
-const GROUP_FIELDS: &str = "fields=id&fields=name&fields=description&fields=project_id&fields=tags&";
+const GROUP_FIELDS: &str = "fields=id&fields=name&fields=description&fields=project_id&";
 const FIRST: &str = "GET /compute/v2.1/servers/detail";
 
 #[tokio::test]

@@ -23,28 +23,12 @@ pub struct Volume {
     pub name: Option<String>,
     /// `available`, `in-use`, `deleting`, `error_deleting`, …
     pub status: String,
-    /// GiB.
-    pub size: u64,
     /// Metadata that the creator of the volume has set.
     #[serde(default, deserialize_with = "or_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// The servers that have it.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub attachments: Vec<Attachment>,
     /// The project that it belongs to; empty where a policy hides it.
     #[serde(rename = "os-vol-tenant-attr:tenant_id", default, deserialize_with = "or_empty")]
     pub project_id: String,
-}
-
-/// An attachment of a volume to a server or a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attachment {
-    /// The server; empty if it is attached to none, such as to a host.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub server_id: String,
-    /// The attachment's ID.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub attachment_id: String,
 }
 
 /// A snapshot of a volume.

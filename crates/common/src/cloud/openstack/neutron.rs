@@ -66,9 +66,6 @@ pub struct Network {
     /// Its project as it was called before 2016; some clouds have only this field.
     #[serde(default, deserialize_with = "or_empty", skip_serializing)]
     pub tenant_id: String,
-    /// Whether other projects may use it.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub shared: bool,
 }
 
 impl Network {
@@ -133,12 +130,6 @@ pub struct FloatingIp {
     /// The port that it is associated with, if any.
     #[serde(default)]
     pub port_id: Option<String>,
-    /// Its project.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub project_id: String,
-    /// Its tags.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub tags: Vec<String>,
 }
 
 impl Cloud {
@@ -182,19 +173,11 @@ pub struct SecurityGroup {
     /// Its project.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
-    /// Its tags.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub tags: Vec<String>,
 }
 
 /// Without its rules, which are not read and can be hundreds.
-const SECURITY_GROUP_FIELDS: [(&str, &str); 5] = [
-    ("fields", "id"),
-    ("fields", "name"),
-    ("fields", "description"),
-    ("fields", "project_id"),
-    ("fields", "tags"),
-];
+const SECURITY_GROUP_FIELDS: [(&str, &str); 4] =
+    [("fields", "id"), ("fields", "name"), ("fields", "description"), ("fields", "project_id")];
 
 impl Cloud {
     /// `GET /v2.0/security-groups` (role `reader`): all of the project's.

@@ -32,9 +32,6 @@ pub struct Server {
 pub struct Address {
     /// The address.
     pub addr: String,
-    /// 4 or 6; 0 if Nova does not say.
-    #[serde(default)]
-    pub version: u8,
 }
 
 /// `spec.providerID` of a Node that is a server of OpenStack.

@@ -27,9 +27,6 @@ pub struct LoadBalancer {
     pub description: String,
     /// `ACTIVE`, `ERROR`, or `PENDING_…` while Octavia works at it and refuses every change.
     pub provisioning_status: String,
-    /// `ONLINE`, `OFFLINE`, `DEGRADED`, `ERROR`, `NO_MONITOR`, …
-    #[serde(default, deserialize_with = "or_empty")]
-    pub operating_status: String,
     /// Its address.
     #[serde(default)]
     pub vip_address: Option<String>,
