@@ -1,31 +1,19 @@
 //! Floating IPs.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
-
-use crate::cloud::or_empty;
 
 /// A floating IP, as much of it as is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FloatingIp {
     /// ID.
     pub id: u64,
-    /// Unique in its project.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub name: String,
     /// An IPv4 address, or an IPv6 range of /64.
     pub ip: String,
-    /// `ipv4`, `ipv6`, or what comes later.
-    #[serde(default, rename = "type", deserialize_with = "or_empty")]
-    pub kind: String,
     /// The server that it is assigned to.
     #[serde(default)]
     pub server: Option<u64>,
-    /// Labels.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub labels: BTreeMap<String, String>,
 }
 
 impl FloatingIp {

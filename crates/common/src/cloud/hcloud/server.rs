@@ -14,9 +14,6 @@ pub struct Server {
     /// Unique in its project.
     #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
-    /// `running`, `off`, …; a word that is new to us is no error.
-    #[serde(default, deserialize_with = "or_empty")]
-    pub status: String,
     /// One entry for each network that it is attached to, in no order. An entry without an IPv4 address is left out: the
     /// server cannot be reached there.
     #[serde(default, deserialize_with = "addressed")]
@@ -110,7 +107,6 @@ mod tests {
         assert_eq!(server.private_ip(4711), Some(Ipv4Addr::new(10, 0, 0, 2)));
         assert_eq!(server.private_ip(1), Some(Ipv4Addr::new(10, 9, 0, 3)));
         assert_eq!(server.private_ip(2), None);
-        assert_eq!(server.status, "hibernating");
     }
 
     #[test]
