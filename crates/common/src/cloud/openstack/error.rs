@@ -231,22 +231,6 @@ impl Error {
         self.error_response().map(|error_response| error_response.status.as_u16())
     }
 
-    /// The service's message, at most 300 characters; else our own.
-    #[must_use]
-    pub fn message(&self) -> String {
-        match &self.0.why {
-            Why::Setup(why)
-            | Why::Service(why)
-            | Why::Outdated(why)
-            | Why::Decode(why)
-            | Why::Partial(why) => why.clone(),
-            Why::Login(error_response) | Why::Response(error_response) => {
-                error_response.error_body.message().to_owned()
-            }
-            Why::Transport(cause) => cause.to_string(),
-        }
-    }
-
     /// The message without the request ID, which differs each time: for a status, or to compare with an earlier message.
     #[must_use]
     pub fn lasting(&self) -> String {
