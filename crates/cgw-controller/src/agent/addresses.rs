@@ -40,8 +40,8 @@ pub async fn watch(trigger: &Trigger) -> Infallible {
 
 fn is_relevant(event: &Event) -> bool {
     match event {
-        Event::Address(address) | Event::AddressDeleted(address) => matches!(address.net, IpNet::V4(_)),
+        Event::Address(address) => matches!(address.net, IpNet::V4(_)),
         Event::Lost => true,
-        Event::Link(_) | Event::LinkDeleted(_) => false,
+        Event::Link => false,
     }
 }

@@ -1,26 +1,21 @@
 //! Notifications of changed links and addresses (rtnetlink multicast groups; linux/rtnetlink.h, RTNLGRP_*).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
 use super::address::Address;
 use super::error::Error;
-use super::link::Link;
-use super::message::{Malformed, messages};
+use super::message::messages;
 use super::sys::Netlink;
 
 /// A change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// RTM_NEWLINK: a link was created or has changed.
-    Link(Link),
-    /// RTM_DELLINK: a link was deleted.
-    LinkDeleted(Link),
-    /// RTM_NEWADDR: an address was added or has changed.
+    /// RTM_NEWLINK, RTM_DELLINK: a link was created or deleted, or has changed.
+    Link,
+    /// RTM_NEWADDR, RTM_DELADDR: an address was added or deleted, or has changed.
     Address(Address),
-    /// RTM_DELADDR: an address was deleted.
-    AddressDeleted(Address),
     /// Notifications were lost (ENOBUFS): the state must be listed again.
     Lost,
 }
@@ -53,22 +48,10 @@ impl Monitor {
         Ok(Self { netlink, buffer: Vec::with_capacity(BUFFER) })
     }
 
-    /// Waits up to `timeout` for changes, and returns all that are queued; none at the timeout.
-    ///
-    /// # Errors
-    /// The system calls', and malformed notifications.
-    pub fn wait(&mut self, timeout: Duration) -> Result<Vec<Event>, Error> {
-        let readable = self
-            .netlink
-            .poll(timeout)
-            .map_err(|source| Error::System { intent: "wait for notifications of the kernel", source })?;
-        if readable { self.read() } else { Ok(Vec::new()) }
-    }
-
     /// Returns all changes that are queued, without waiting.
     ///
     /// # Errors
-    /// As [`Self::wait`].
+    /// The system calls', and malformed notifications.
     pub fn read(&mut self) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
         loop {
@@ -77,7 +60,13 @@ impl Monitor {
                 Ok(_) => {
                     for message in messages(&self.buffer) {
                         let (header, payload) = message?;
-                        events.extend(decode(header.kind, payload)?);
+                        match header.kind {
+                            libc::RTM_NEWLINK | libc::RTM_DELLINK => events.push(Event::Link),
+                            libc::RTM_NEWADDR | libc::RTM_DELADDR => {
+                                events.extend(Address::decode(payload)?.map(Event::Address));
+                            }
+                            _ => {}
+                        }
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(events),
@@ -88,44 +77,32 @@ impl Monitor {
     }
 }
 
-/// Reads a notification: none for messages that are not about links and addresses.
-fn decode(kind: u16, payload: &[u8]) -> Result<Option<Event>, Malformed> {
-    Ok(match kind {
-        libc::RTM_NEWLINK => Some(Event::Link(Link::decode(payload)?)),
-        libc::RTM_DELLINK => Some(Event::LinkDeleted(Link::decode(payload)?)),
-        libc::RTM_NEWADDR => Address::decode(payload)?.map(Event::Address),
-        libc::RTM_DELADDR => Address::decode(payload)?.map(Event::AddressDeleted),
-        _ => None,
-    })
-}
-
-impl AsFd for Monitor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.netlink.as_fd()
-    }
-}
-
 impl AsRawFd for Monitor {
     fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
+        self.netlink.as_fd().as_raw_fd()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::netlink::isolated::{ip, isolated};
+    use crate::netlink::link::Link;
+    use crate::netlink::socket::{Protocol, Socket};
 
     /// Far longer than anything takes on a busy machine.
     const DEADLINE: Duration = Duration::from_secs(300);
 
     /// Waits for an event that `is` accepts.
     fn expect(monitor: &mut Monitor, is: impl Fn(&Event) -> bool) {
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         while begin.elapsed() < DEADLINE {
-            if monitor.wait(DEADLINE).unwrap().iter().any(&is) {
+            if monitor.read().unwrap().iter().any(&is) {
                 return;
             }
+            std::thread::sleep(Duration::from_millis(1));
         }
         panic!("no such event within {DEADLINE:?}");
     }
@@ -134,16 +111,16 @@ mod tests {
     fn links_and_addresses_are_reported_when_they_change() {
         isolated(|| {
             let mut monitor = Monitor::open().unwrap();
-            assert_eq!(monitor.wait(Duration::from_millis(1)).unwrap(), []);
+            assert_eq!(monitor.read().unwrap(), []);
             ip("link add v0 type veth peer name v1");
-            expect(&mut monitor, |event| matches!(event, Event::Link(link) if link.name == "v0"));
+            expect(&mut monitor, |event| *event == Event::Link);
             ip("addr add 192.0.2.7/32 dev v0");
             let of = |address: &Address| address.net.to_string() == "192.0.2.7/32";
             expect(&mut monitor, |event| matches!(event, Event::Address(address) if of(address)));
             ip("addr del 192.0.2.7/32 dev v0");
-            expect(&mut monitor, |event| matches!(event, Event::AddressDeleted(address) if of(address)));
+            expect(&mut monitor, |event| matches!(event, Event::Address(address) if of(address)));
             ip("link del v0");
-            expect(&mut monitor, |event| matches!(event, Event::LinkDeleted(link) if link.name == "v0"));
+            expect(&mut monitor, |event| *event == Event::Link);
         });
     }
 
@@ -152,14 +129,13 @@ mod tests {
         isolated(|| {
             let mut monitor = Monitor::open().unwrap();
             ip("link add v0 type veth peer name v1");
-            let mut socket =
-                crate::netlink::socket::Socket::open(crate::netlink::socket::Protocol::Route).unwrap();
+            let mut socket = Socket::open(Protocol::Route).unwrap();
             let index = socket.link_by_name("v0").unwrap().unwrap().index;
             // More than the default receive buffer of about 200 KiB.
             for number in 0..4000_u32 {
                 socket.request(&Link::set_mtu(index, 1300 + number % 2)).unwrap();
             }
-            assert!(monitor.wait(DEADLINE).unwrap().contains(&Event::Lost));
+            assert!(monitor.read().unwrap().contains(&Event::Lost));
             assert_eq!(monitor.read().unwrap(), []);
         });
     }

@@ -5,7 +5,7 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A netlink socket in the namespace in which it was opened. It communicates with the kernel only.
 #[derive(Debug)]
@@ -66,28 +66,6 @@ impl Netlink {
         let (pointer, size) = ((&raw const address).cast(), length_of(&address));
         // SAFETY: pointer and size are those of one live value, which the kernel only reads.
         checked(unsafe { libc::bind(self.descriptor.as_raw_fd(), pointer, size) }).map(|_| ())
-    }
-
-    /// Waits up to `timeout` for a datagram. Returns whether there is one, or an error to receive.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn poll(&self, timeout: Duration) -> io::Result<bool> {
-        let mut descriptor =
-            libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let deadline = Instant::now().checked_add(timeout);
-        loop {
-            let left =
-                deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
-            // Rounded up, so that the wait is not shorter than the timeout.
-            let left = libc::c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX);
-            // SAFETY: the pointer is that of one live value, and 1 is its number.
-            match checked(unsafe { libc::poll(&raw mut descriptor, 1, left) }) {
-                Ok(ready) => return Ok(ready > 0),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
     }
 
     /// Raises the send buffer so that one send can have `bytes`, more than the default of about 200 KiB.
