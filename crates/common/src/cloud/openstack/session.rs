@@ -191,46 +191,26 @@ impl Shared {
 
     fn session_of(&self, token: Token) -> Session {
         let Credentials { interface, region, endpoint_overrides, .. } = &self.credentials;
-        let endpoint_override =
-            |service: Service| endpoint_overrides.get(&service).cloned().unwrap_or_default();
-        let region =
-            |endpoint_override: &EndpointOverride| endpoint_override.region.clone().or(region.clone());
+        let none = EndpointOverride::default();
+        let override_of = |service: Service| endpoint_overrides.get(&service).unwrap_or(&none);
+        let region_of = |service: Service| override_of(service).region.as_deref().or(region.as_deref());
+        let url_of = |service: Service| override_of(service).url.as_deref();
         let found = |service: Service| -> Result<Endpoint, String> {
-            let endpoint_override = endpoint_override(service);
-            if let Some(url) = &endpoint_override.url {
+            if let Some(url) = url_of(service) {
                 let base = catalog::base(service, url, &token.project)
                     .ok_or_else(|| format!("its endpoint in the credentials, {url}, cannot be used"))?;
                 return Endpoint::parse(&base)
                     .map_err(|cause| format!("its endpoint in the credentials, {url}: {cause}"));
             }
-            let interface = endpoint_override.interface.unwrap_or(*interface);
-            let url = token.catalog.choose(
-                service,
-                interface,
-                region(&endpoint_override).as_deref(),
-                &token.project,
-            )?;
+            let interface = override_of(service).interface.unwrap_or(*interface);
+            let url = token.catalog.choose(service, interface, region_of(service), &token.project)?;
             Endpoint::parse(&url).map_err(|cause| format!("its endpoint in the catalogue, {url}: {cause}"))
         };
-        let is_listed = |service: &Service| {
-            let endpoint_override = endpoint_override(*service);
-            endpoint_override.url.is_some()
-                || token.catalog.lists(*service, region(&endpoint_override).as_deref())
-        };
-        let is_outdated = |service: Service| {
-            let endpoint_override = endpoint_override(service);
-            endpoint_override.url.is_none()
-                && token.catalog.is_outdated(service, region(&endpoint_override).as_deref())
-        };
-        let of = |service: Service| region(&endpoint_override(service));
-        let shares_neutron = token.catalog.shares_neutron(
-            of(Service::Compute).as_deref(),
-            of(Service::Network).as_deref(),
-            endpoint_override(Service::Network).url.as_deref(),
-        );
         let endpoint = |service: Service| {
             let call = format!("OpenStack {service}");
-            found(service).map_err(|why| match is_outdated(service) {
+            let is_outdated =
+                url_of(service).is_none() && token.catalog.is_outdated(service, region_of(service));
+            found(service).map_err(|why| match is_outdated {
                 true => Error::outdated(call, why),
                 false => Error::service(call, why),
             })
@@ -238,7 +218,15 @@ impl Shared {
         let mut endpoints: BTreeMap<_, _> =
             Service::ALL.into_iter().map(|service| (service, endpoint(service))).collect();
         endpoints.insert(Service::Identity, Ok(self.identity.clone()));
+        let is_listed = |service: &Service| {
+            url_of(*service).is_some() || token.catalog.lists(*service, region_of(*service))
+        };
         let listed = Service::ALL.into_iter().filter(is_listed).collect();
+        let shares_neutron = token.catalog.shares_neutron(
+            region_of(Service::Compute),
+            region_of(Service::Network),
+            url_of(Service::Network),
+        );
         Session { token, endpoints, listed, shares_neutron }
     }
 
