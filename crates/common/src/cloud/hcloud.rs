@@ -31,11 +31,11 @@ pub const ENDPOINT: &str = "https://api.hetzner.cloud/v1";
 
 /// The largest page of the API: fewer requests of the rate limit that all programs of a project share.
 const PER_PAGE: &str = "50";
-/// The page that the API gives to who does not ask for a size (Hetzner's API reference, "Pagination"): fewer objects are no page
-/// of a longer list, whatever the response lacks.
+/// The API's default page size (Hetzner's API reference, "Pagination"). A page with fewer objects is the last one, also if the response has
+/// no page numbers.
 const USUAL_PAGE: usize = 25;
 /// The shortest and the longest interval between two polls of an action. A route takes about one second, and until it exists the
-/// network has no gateway: a poll each 500 ms, as in hcloud-go, may be half a second late, this one a quarter.
+/// network has no gateway. hcloud-go polls each 500 ms, so it may notice the end half a second late.
 const POLL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 /// Network actions take seconds. After a minute the wait ends, because gateways may fail in the meantime.
 const WAIT: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub struct Hcloud {
 }
 
 impl Hcloud {
-    /// `endpoint` is [`ENDPOINT`] or that of a stand-in; plain `http` is allowed to private hosts only. Registers
+    /// `endpoint` is [`ENDPOINT`], or that of a stand-in in tests. Plain `http` is allowed to private hosts only. Registers
     /// `cloud_api_requests_total`, `cloud_api_request_duration_seconds` and `cloud_api_rate_limit_remaining` with `cloud="hcloud"`, so one
     /// registry takes one client. Sends nothing yet.
     pub fn new(endpoint: &str, token: Token, user_agent: &str, registry: &Registry) -> Result<Self, Error> {
@@ -95,8 +95,8 @@ impl Hcloud {
             .await
     }
 
-    /// Begins to delete a route; [`Hcloud::wait`] for the action. [`Code::NotFound`] if there is no such route: whether that
-    /// is as good as deleted is the caller's to say.
+    /// Begins to delete a route; [`Hcloud::wait`] for the action. [`Code::NotFound`] if there is no such route: the caller decides
+    /// whether that is a success.
     pub async fn delete_route(&self, network: u64, route: &Route) -> Result<Action, Error> {
         self.change_route(
             &format!("delete route {route} of network {network}"),
@@ -107,7 +107,7 @@ impl Hcloud {
         .await
     }
 
-    /// Waits until the action is over, for at most 60 s. Errors that pass are waited out as well.
+    /// Waits until the action is over, for at most 60 s. A transient error of a poll does not end the wait.
     pub async fn wait(&self, action: &Action) -> Result<(), Error> {
         let call = format!("wait for {}", action.command);
         let mut last = format!("{} % done", action.progress);
@@ -117,7 +117,7 @@ impl Hcloud {
         }
     }
 
-    /// Polls until the action is over. `last`: what was seen last, for the one who gives up.
+    /// Polls until the action is over. `last` is set to the result of each poll, for the error after the timeout.
     async fn follow(&self, call: &str, mut action: Action, last: &mut String) -> Result<(), Error> {
         let began = Instant::now();
         let [least, most] = POLL;
@@ -129,7 +129,7 @@ impl Hcloud {
             if action.status == Status::Success {
                 return Ok(());
             }
-            // A quarter of the time that it has taken so far: a long one costs fewer requests than at a fixed pace.
+            // A quarter of the time that the action has taken so far: a long action costs fewer requests than at a fixed interval.
             tokio::time::sleep((began.elapsed() / 4).clamp(least, most).max(asked_to_wait)).await;
             asked_to_wait = Duration::ZERO;
             match self.action(call, action.id).await {
@@ -150,14 +150,14 @@ impl Hcloud {
         }
     }
 
-    /// The action as it is now. The list is asked, because one that is gone is then no error of the call; the action itself only
-    /// where there is no such list. Hetzner has both.
+    /// The action as it is now. It is requested from the list, where a missing action is no error of the call. Without such a list, it is
+    /// requested by its path. Hetzner has both.
     async fn action(&self, call: &str, id: u64) -> Result<Action, Error> {
         let missing = || Error::ActionMissing { call: call.to_owned(), action: id };
         let path = with_query("/actions", &[("id", &id.to_string())]);
         match self.get(call, &path, &mut Budget::default()).await {
             Ok(response) => {
-                // A list with nothing in it is null, by what the other side is written in.
+                // Some servers send an empty list as null.
                 let actions: Option<Vec<Action>> = field(call, &response, "actions")?;
                 actions.into_iter().flatten().find(|action| action.id == id).ok_or_else(missing)
             }
@@ -243,13 +243,13 @@ fn numbered<T: DeserializeOwned>(
     number: u64,
 ) -> Result<Page<T>, Error> {
     let items: Vec<T> = field::<Option<_>>(call, response, name)?.unwrap_or_default();
-    let error_body =
+    let pagination =
         field::<Option<Meta>>(call, response, "meta").ok().flatten().and_then(|meta| meta.pagination);
     let given = |number: Option<u64>| number.filter(|number| *number > 0);
-    let (next, total) = match error_body {
-        Some(error_body) => {
-            let further = given(error_body.last_page).filter(|last| *last > number);
-            (given(error_body.next_page).or(further.map(|_| number + 1)), given(error_body.total_entries))
+    let (next, total) = match pagination {
+        Some(pagination) => {
+            let further = given(pagination.last_page).filter(|last| *last > number);
+            (given(pagination.next_page).or(further.map(|_| number + 1)), given(pagination.total_entries))
         }
         None => ((items.len() >= USUAL_PAGE).then_some(number + 1), None),
     };
@@ -268,7 +268,7 @@ struct Pagination {
     total_entries: Option<u64>,
 }
 
-/// Those elements of a list that can be read: what is of a kind that is new to us is nothing that is decided by.
+/// The elements of a list that can be parsed. Elements of an unknown kind are skipped: no decision depends on them.
 fn readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let all: Vec<Value> = or_empty(from)?;
     Ok(all.into_iter().filter_map(|element| serde_json::from_value(element).ok()).collect())

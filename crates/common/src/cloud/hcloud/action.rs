@@ -19,11 +19,10 @@ pub struct Action {
     pub command: String,
     /// How far it is.
     pub status: Status,
-    /// Percent, for people; 0 for what is none.
+    /// Percent, for messages; 0 if it is missing or not a whole number.
     #[serde(default, deserialize_with = "percent")]
     pub progress: u8,
-    /// Means something only with [`Status::Error`]: the API fills it in while running too. Read it through
-    /// [`Action::failure`].
+    /// Valid only with [`Status::Error`]: the API may set it while the action is running. Read it through [`Action::failure`].
     #[serde(default, deserialize_with = "any_error")]
     pub error: Option<ActionError>,
 }
@@ -33,7 +32,7 @@ fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
     Ok(value.as_u64().and_then(|percent| u8::try_from(percent).ok()).unwrap_or_default())
 }
 
-/// It is looked at when an action has failed, and then a reason that cannot be read is none: the failure counts.
+/// The reason of a failure. None if it cannot be parsed: the action has failed nevertheless.
 fn any_error<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ActionError>, D::Error> {
     let value = Value::deserialize(from)?;
     let text = |key| value.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -52,7 +51,7 @@ pub enum Status {
     Success,
     /// Failed; what it did is unknown.
     Error,
-    /// Under way. A word that is new to us is taken for this one: neither success nor failure is known.
+    /// Under way. An unknown status counts as this one: neither success nor failure is known.
     #[serde(other)]
     Running,
 }

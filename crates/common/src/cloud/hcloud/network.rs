@@ -18,10 +18,10 @@ pub struct Network {
     pub name: String,
     /// All addresses that it can ever have.
     pub ip_range: Ipv4Net,
-    /// Subnets, each inside `ip_range`. One that is not IPv4's is left out.
+    /// Subnets, each inside `ip_range`. Those of IPv6 are skipped.
     #[serde(default, deserialize_with = "super::readable")]
     pub subnets: Vec<Subnet>,
-    /// Routes; destinations do not overlap. One that is not IPv4's is left out.
+    /// Routes; their destinations do not overlap. Those of IPv6 are skipped.
     #[serde(default, deserialize_with = "super::readable")]
     pub routes: Vec<Route>,
     /// IDs of the attached servers.
@@ -30,7 +30,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network's own router: the first address of its range. It is every server's next hop, and cannot be the gateway
+    /// The network's own router: the first address of its range. It is the next hop of every server, and cannot be the gateway
     /// of a [`Route`].
     #[must_use]
     pub fn gateway(&self) -> Ipv4Addr {
@@ -47,7 +47,7 @@ impl Network {
 /// A subnet of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnet {
-    /// `cloud`, `server`, `vswitch`, or what comes later. Addresses in a `vswitch` subnet can be no route's gateway.
+    /// `cloud`, `server`, `vswitch`, or a newer type. An address in a `vswitch` subnet cannot be the gateway of a route.
     #[serde(default, rename = "type", deserialize_with = "or_empty")]
     pub kind: String,
     /// None while the API has not chosen it.

@@ -33,7 +33,7 @@ pub struct PrivateNet {
 }
 
 impl Server {
-    /// The address in the network with this ID, wherever its entry stands.
+    /// The address in the network with this ID.
     #[must_use]
     pub fn private_ip(&self, network: u64) -> Option<Ipv4Addr> {
         self.private_net.iter().find(|net| net.network == network).map(|net| net.ip)
@@ -67,17 +67,17 @@ fn addressed<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PrivateNet>, D::E
 pub enum ProviderId {
     /// `hcloud://4711`: a cloud server, by its ID.
     Cloud(u64),
-    /// `hrobot://321`, formerly `hcloud://bm-321`: a dedicated server, by its number. It can be no route's gateway.
+    /// `hrobot://321`, formerly `hcloud://bm-321`: a dedicated server, by its number. It cannot be the gateway of a route.
     Robot(u64),
     /// Empty, another cloud's, or not readable.
     Foreign,
 }
 
 impl ProviderId {
-    /// Never fails: what is not Hetzner's is foreign.
+    /// Reads a provider ID. Any text that is not Hetzner's is foreign.
     #[must_use]
     pub fn parse(id: &str) -> ProviderId {
-        // The old form of a dedicated server begins as a cloud server's does, so it is tried first.
+        // The old form of a dedicated server has the prefix of a cloud server, so it is tried first.
         let robot = id.strip_prefix("hcloud://bm-").or_else(|| id.strip_prefix("hrobot://"));
         let found = match robot {
             Some(number) => parse(number).map(ProviderId::Robot),
