@@ -138,12 +138,12 @@ impl Catalog {
         ))
     }
 
-    /// Whether the catalogue lists the service, in whatever version and for whatever kind of client.
+    /// Whether the catalogue lists the service, in any version and for any kind of client.
     pub fn lists(&self, service: Service, region: Option<&str>) -> bool {
         self.offers_of(service, region).next().is_some()
     }
 
-    /// Whether the catalogue lists the service, and in versions alone that are not spoken any more, for whatever kind of client.
+    /// Whether the catalogue lists the service, but only in versions that are not supported any more, for any kind of client.
     pub fn is_outdated(&self, service: Service, region: Option<&str>) -> bool {
         self.lists(service, region)
             && self.offers_of(service, region).all(|offer| service.base(&offer.url).is_none())

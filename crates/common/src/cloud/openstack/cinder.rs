@@ -1,4 +1,4 @@
-//! Cinder: volumes and snapshots. It spells most refusals as 400, where others say 409.
+//! Cinder: volumes and snapshots. Most of its refusals have the status 400, where other services use 409.
 
 use std::collections::BTreeMap;
 

@@ -86,7 +86,7 @@ pub(super) fn parse(
 /// Paths that `use-clouds` without `clouds-file` tries in this order. The first file that can be read is used.
 const USUAL: [&str; 3] = ["clouds.yaml", "~/.config/openstack/clouds.yaml", "/etc/openstack/clouds.yaml"];
 
-/// `use-clouds`: what `[Global]` does not say is in a `clouds.yaml`. The place of it, and what it says.
+/// `use-clouds`: fields that `[Global]` does not have are in a `clouds.yaml`. Returns its place for messages, and its fields.
 fn from_clouds_file(
     global: &dyn Fn(&str) -> Option<String>,
     fields: &Fields,

@@ -62,7 +62,7 @@ struct Entry {
     settings: Settings,
 }
 
-/// Hands the fields of an [`Entry`] that are what they are in the file to another macro.
+/// Passes the fields of an [`Entry`] that are parsed as they are in the file to another macro.
 macro_rules! plain_fields {
     ($then:ident) => {
         $then!(
@@ -160,12 +160,12 @@ fn choose(place: &str, clouds: &Names, cloud: Option<&str>) -> Result<String, Co
 }
 
 impl Entry {
-    /// The profile that it stands on.
+    /// The profile that it extends.
     fn profile(&self) -> Option<String> {
         filled(self.profile.clone()).or(filled(self.cloud.clone()))
     }
 
-    /// This one with all that `over` has laid over it.
+    /// This one, with the fields that `over` sets.
     fn under(self, over: Entry) -> Entry {
         let mut auth = self.auth.unwrap_or_default();
         auth.extend(over.auth.unwrap_or_default());

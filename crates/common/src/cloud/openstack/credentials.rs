@@ -21,8 +21,8 @@ pub struct Credentials {
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Login {
-    /// Its project is fixed; a scope in the request is refused by Keystone. `project`: what the project must be, if that was
-    /// said.
+    /// Its project is fixed; Keystone refuses a scope in the request. `project`: the expected project, if the credential names
+    /// one.
     ApplicationCredential {
         credential: Owned,
         secret: String,
@@ -40,8 +40,8 @@ pub(super) enum Login {
     },
 }
 
-/// Something of Keystone: by its ID, or by its name together with its owner (a user's or project's domain, a credential's
-/// user).
+/// An object of Keystone: by its ID, or by its name together with its owner (the domain of a user or project, the user of a
+/// credential).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owned {
     Id(String),
@@ -115,7 +115,7 @@ impl Fields {
         }
     }
 
-    /// These, and what they leave open as the others have it.
+    /// These fields. Missing ones are taken from `others`.
     pub fn over(self, others: Fields) -> Fields {
         macro_rules! over {
             ($($field:ident)*) => {
@@ -258,7 +258,7 @@ fn owned(id: &Option<String>, name: &Option<String>, owner: Option<Owned>) -> Op
     }
 }
 
-/// Keystone's base: what is written may end in `/v3`, in a slash, in an older version or in a path of the operator's.
+/// Keystone's base. `auth_url` may end in `/v3`, in a slash, in an older version or in a path of the operator.
 fn identity(auth_url: &str) -> Result<String, String> {
     crate::cloud::http::Endpoint::parse(auth_url).map_err(|cause| format!("auth_url: {cause}"))?;
     let url = auth_url.trim_end_matches('/');

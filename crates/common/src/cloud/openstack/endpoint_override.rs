@@ -38,13 +38,13 @@ pub(super) struct EndpointOverride {
 pub(super) struct Settings(BTreeMap<String, String>);
 
 impl Settings {
-    /// Those of these that there are: `value` is asked for each by its name.
+    /// The settings that exist: `value` is called with the name of each.
     pub fn of(value: impl Fn(&str) -> Option<String>) -> Settings {
         let found = names().filter_map(|name| value(&name).map(|value| (name, value)));
         Settings(found.filter(|(_, value)| !value.trim().is_empty()).collect())
     }
 
-    /// These, and what they leave open as the others have it.
+    /// These settings. Missing ones are taken from `others`.
     pub fn over(self, others: Settings) -> Settings {
         let mut all = others.0;
         all.extend(self.0);

@@ -118,7 +118,7 @@ fn utc<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
     text.parse::<Timestamp>().or_else(|cause| time(&text).ok_or_else(|| D::Error::custom(cause)))
 }
 
-/// Without the time of issue our own clock has to do.
+/// Without the time of issue, our own clock is used.
 fn utc_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
     let text = Option::<String>::deserialize(from)?.unwrap_or_default();
     Ok(text.parse::<Timestamp>().ok().or_else(|| time(&text)))

@@ -40,7 +40,7 @@ impl Cloud {
     }
 
     /// `GET /v2.0/quotas/{project}` (role `reader`): how many routes a router may have, -1 for no limit. None where Neutron
-    /// has no such quota (before 2026.2), and its `max_routes` counts, which is nowhere to be read.
+    /// has no such quota (before 2026.2): its `max_routes` applies, which no API shows.
     ///
     /// # Errors
     /// Those of every read.
@@ -150,7 +150,7 @@ impl Cloud {
         found
     }
 
-    /// `DELETE /v2.0/floatingips/{id}` (role `member`): gives the address back. Gone already is Ok.
+    /// `DELETE /v2.0/floatingips/{id}` (role `member`): releases the address. Gone already is Ok.
     ///
     /// # Errors
     /// Those of every write.

@@ -112,7 +112,7 @@ fn find(cloud: Option<&str>, variable: Variable<'_>, disk: Disk<'_>) -> Result<C
     clouds_yaml::parse(&texts, cloud.as_deref(), None, None, &read)
 }
 
-/// The first file there is, and its text. One that was named must be there.
+/// The first file that exists, and its text. A file that was named must exist.
 fn first(
     named: Option<String>,
     stem: &str,

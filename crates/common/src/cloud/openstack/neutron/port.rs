@@ -36,7 +36,7 @@ pub struct Port {
     /// Addresses beyond its own that it may send from.
     #[serde(default, deserialize_with = "or_empty")]
     pub allowed_address_pairs: Vec<AddressPair>,
-    /// Whether it may send from these addresses only; false: from any. A Neutron that does not say so knows no other ports.
+    /// Whether it may send from these addresses only; false: from any. A Neutron without the field restricts every port.
     #[serde(default = "secured", deserialize_with = "or_secured")]
     pub port_security_enabled: bool,
 }
@@ -57,7 +57,7 @@ pub struct AddressPair {
     pub ip_address: String,
 }
 
-/// Only what is read: a port whole is five times as long.
+/// The fields that are read. A whole port is five times as long.
 const FIELDS: [(&str, &str); 10] = [
     ("fields", "id"),
     ("fields", "name"),
@@ -76,7 +76,7 @@ fn secured() -> bool {
     true
 }
 
-/// Null says as little as nothing does.
+/// Null counts as an absent field.
 fn or_secured<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_else(secured))
 }
