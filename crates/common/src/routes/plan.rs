@@ -88,16 +88,6 @@ pub fn plan(
     }
 }
 
-impl Decision {
-    /// Orphaned routes, confirmed or not, in the snapshot's order.
-    pub fn orphans(&self) -> impl Iterator<Item = (&Route, &OrphanReason)> {
-        self.classified.iter().filter_map(|classified| match &classified.class {
-            RouteClass::Orphan(orphaned) => Some((&classified.route, orphaned)),
-            _ => None,
-        })
-    }
-}
-
 /// Counts in the API have 32 bits; no router has four billion routes.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)

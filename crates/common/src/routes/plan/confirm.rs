@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::Removal;
 use super::classify::{ClassifiedRoute, RouteClass};
-use super::{Removal, small};
 use crate::api::routegc::{Candidate, Recreated, Removed};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
@@ -188,12 +188,6 @@ pub(super) fn confirmed(
         })
     };
     classified.iter().filter_map(ready).collect()
-}
-
-/// Number of candidates that are not confirmed yet.
-#[must_use]
-pub fn unconfirmed(history: &History, ready: usize) -> u32 {
-    small(history.candidates.len().saturating_sub(ready))
 }
 
 fn candidate_route(one: &Candidate) -> Route {
