@@ -87,7 +87,8 @@ async fn judged(
 /// Why nothing was removed.
 pub async fn remove(cloud: &Cloud, asked: &Asked, stale: &[Route]) -> Result<(), String> {
     // They were decided with the Nodes; the ports and servers are read again.
-    let policy = Policy { all_next_hops_are_ports: true, ..policy(asked)? };
+    let mut policy = policy(asked)?;
+    policy.safety.all_next_hops_are_ports = true;
     let (seen, Decision { mut removals, .. }) = judged(cloud, asked, &policy, None).await?;
     removals.retain(|one| stale.contains(&one.route));
     if removals.is_empty() {

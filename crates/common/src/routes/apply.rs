@@ -181,7 +181,7 @@ pub async fn apply(
         }
         ensure_still_desired(desired).await?;
         if !atomic && revision.is_none() {
-            if !policy.allow_unsafe_update {
+            if !policy.safety.allow_unsafe_update {
                 return Err(RemovalError::NoLock);
             }
             // The recheck may have taken minutes, and nothing protects what other clients wrote in the meantime.

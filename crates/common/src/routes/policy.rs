@@ -1,7 +1,5 @@
 //! The routes that may be removed, and the safety limits.
 
-use std::time::Duration;
-
 use ipnet::IpNet;
 
 use crate::api::routegc::{NodePrefixLength, RouteGCSpec, Safety};
@@ -13,20 +11,8 @@ pub struct Policy {
     pub pod_cidrs: Vec<IpNet>,
     /// If set, routes of another prefix length are foreign too.
     pub node_prefix_length: NodePrefixLength,
-    /// Consecutive reconciliations that must find a route orphaned.
-    pub confirmations: u32,
-    /// How long a route must have been orphaned.
-    pub min_age: Duration,
-    /// If one reconciliation would remove more routes than this, it removes none.
-    pub max_removals: usize,
-    /// The same as a percentage of the routes in the pod networks; two may always be removed.
-    pub max_percent: usize,
-    /// Whether the whole list may be replaced without a revision, where the cloud has none.
-    pub allow_unsafe_update: bool,
-    /// Whether ports without port security count as using only the addresses that Neutron knows.
-    pub ignore_open_ports: bool,
-    /// Every next hop is an address of a Neutron port, so one without a port is orphaned also where the Nodes are not known.
-    pub all_next_hops_are_ports: bool,
+    /// Limits that a removal must respect.
+    pub safety: Safety,
 }
 
 /// A policy that is not valid.
@@ -47,7 +33,7 @@ pub enum Invalid {
 }
 
 impl Policy {
-    /// Reads the pod networks; `node_prefix_length` and `safety` as the custom resource has them.
+    /// Parses the pod networks; `node_prefix_length` and `safety` as the custom resource has them.
     ///
     /// # Errors
     /// The first network that is not valid.
@@ -64,13 +50,7 @@ impl Policy {
         Ok(Policy {
             pod_cidrs,
             node_prefix_length: node_prefix_length.unwrap_or_default(),
-            confirmations: safety.confirmations,
-            min_age: safety.min_age.duration(),
-            max_removals: safety.max_removals as usize,
-            max_percent: safety.max_percent.into(),
-            allow_unsafe_update: safety.allow_unsafe_update,
-            ignore_open_ports: safety.ignore_open_ports,
-            all_next_hops_are_ports: safety.all_next_hops_are_ports,
+            safety: safety.clone(),
         })
     }
 

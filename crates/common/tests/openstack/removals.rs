@@ -178,8 +178,8 @@ async fn without_revisions_the_list_is_read_again_before_it_is_replaced() {
     for (meanwhile, removed, gone) in
         [(router(&[4, 5]), vec![route(4)], vec![route(3)]), (router(&[5]), vec![], vec![route(3), route(4)])]
     {
-        let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen.clone()]).await;
-        let policy = Policy { allow_unsafe_update: true, ..policy };
+        let (site, cloud, mut policy, snapshot, removals) = decided([seen.clone(), seen.clone()]).await;
+        policy.safety.allow_unsafe_update = true;
         let aliases = json!([{"alias": "extraroute"}]);
         site.on(&format!("GET {AT}/extensions"), [ok(&json!({ "extensions": aliases }))]);
         site.on(&format!("GET {AT}/routers/r1"), [router(&[3, 4]), meanwhile]);
@@ -213,8 +213,8 @@ async fn nothing_is_written_if_the_removals_are_no_longer_desired() {
         ("revision-if-match", list, 2),
         ("", list, 0),
     ] {
-        let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen.clone()]).await;
-        let policy = Policy { allow_unsafe_update: true, ..policy };
+        let (site, cloud, mut policy, snapshot, removals) = decided([seen.clone(), seen.clone()]).await;
+        policy.safety.allow_unsafe_update = true;
         let aliases: Vec<Value> = aliases.split_whitespace().map(|alias| json!({ "alias": alias })).collect();
         site.on(&format!("GET {AT}/extensions"), [ok(&json!({ "extensions": aliases }))]);
         site.on(line, [lost.clone()]);

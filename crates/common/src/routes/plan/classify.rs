@@ -218,7 +218,7 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> RouteClass {
             let network = network_of(snapshot, nexthop).map_or_else(String::new, |on| on.name.clone());
             match gone {
                 Some(gone) => RouteClass::Orphan(gone),
-                None if !policy.all_next_hops_are_ports && !has_nodes(policy, snapshot) => {
+                None if !policy.safety.all_next_hops_are_ports && !has_nodes(policy, snapshot) => {
                     let nodes = match snapshot.nodes {
                         None => "the cluster's Nodes are not read (nodesFrom)",
                         Some(_) => {
@@ -263,7 +263,7 @@ fn users<'a>(policy: &Policy, snapshot: &'a Snapshot, nexthop: IpAddr) -> Vec<(O
     let pairs = snapshot.pairs.iter().filter(|(range, _)| range.contains(&nexthop));
     let pairs = pairs.filter(|(_, port)| !elsewhere(snapshot, port, nexthop));
     let pairs = pairs.map(|(range, port)| (Some(*range), port));
-    let network = network_of(snapshot, nexthop).filter(|_| !policy.ignore_open_ports);
+    let network = network_of(snapshot, nexthop).filter(|_| !policy.safety.ignore_open_ports);
     let there = |port: &&Holder| network.is_some_and(|network| network.id == port.network);
     let open = snapshot.open.iter().filter(there).map(|port| (None, port));
     pairs.chain(open).collect()

@@ -66,7 +66,7 @@ pub(super) fn update(
             first_seen: known.map_or(now, |known| known.first_seen.min(now)),
             observations: known
                 .map_or(1, |known| known.observations.saturating_add(1))
-                .min(policy.confirmations),
+                .min(policy.safety.confirmations),
         });
     }
     // A stable order, whatever the router returns: an unchanged state is not written.
@@ -174,12 +174,12 @@ pub(super) fn confirmed(
 ) -> Vec<Removal> {
     let known: BTreeMap<Route, &Candidate> =
         history.candidates.iter().map(|one| (candidate_route(one), one)).collect();
-    let min_age = SignedDuration::try_from(policy.min_age).unwrap_or(SignedDuration::MAX);
+    let min_age = SignedDuration::try_from(policy.safety.min_age.duration()).unwrap_or(SignedDuration::MAX);
     let ready = |one: &ClassifiedRoute| {
         let RouteClass::Orphan(orphaned) = &one.class else { return None };
         let known = known.get(&one.route)?;
-        let ready =
-            known.observations >= policy.confirmations && now.duration_since(known.first_seen) >= min_age;
+        let ready = known.observations >= policy.safety.confirmations
+            && now.duration_since(known.first_seen) >= min_age;
         ready.then(|| Removal {
             route: one.route.clone(),
             reason: orphaned.clone(),

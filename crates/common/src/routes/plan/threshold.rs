@@ -60,10 +60,11 @@ pub(super) fn within(
 ) -> (Vec<Removal>, Option<Excess>) {
     let of = classified.iter().filter(|one| one.class != RouteClass::Foreign).count();
     let count = ready.len();
-    let limit = if count > policy.max_removals {
-        Limit::Removals(policy.max_removals)
-    } else if count > ALWAYS && count * 100 > policy.max_percent * of {
-        Limit::Percent(policy.max_percent)
+    let (most, percent) = (policy.safety.max_removals as usize, usize::from(policy.safety.max_percent));
+    let limit = if count > most {
+        Limit::Removals(most)
+    } else if count > ALWAYS && count * 100 > percent * of {
+        Limit::Percent(percent)
     } else {
         return (ready, None);
     };

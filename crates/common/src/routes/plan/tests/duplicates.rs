@@ -1,8 +1,10 @@
 //! Several routes to the pod network of one Node.
 
-use super::env::{at, classes, holder, ip, policy, removed, second_reconciliation, snapshot};
+use super::env::{
+    at, classes, holder, ip, policy, policy_with, removed, safety, second_reconciliation, snapshot,
+};
+use crate::api::routegc::Safety;
 use crate::routes::plan::{History, plan};
-use crate::routes::policy::Policy;
 use crate::routes::snapshot::Holder;
 
 /// R6: with two routes to one Node's network, the router would send part of the traffic to another machine.
@@ -89,6 +91,6 @@ fn an_address_pair_of_the_nodes_own_port_may_cover_the_other_next_hop() {
     let mut open = env.clone();
     open.open.push(holder("p", "nodes", Some("server-of-node-1")));
     assert_eq!(classes(&open), ["valid", "unknown"]);
-    let ignoring = Policy { ignore_open_ports: true, ..policy() };
+    let ignoring = policy_with(&Safety { ignore_open_ports: true, ..safety() });
     assert_eq!(removed(&second_reconciliation(&ignoring, &open, None)), ["10.244.1.0/24 via 10.0.0.50"]);
 }

@@ -19,9 +19,16 @@ pub(super) fn at(minute: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + minute * 60).unwrap()
 }
 
+pub(super) fn safety() -> Safety {
+    Safety { all_next_hops_are_ports: true, ..Safety::default() }
+}
+
+pub(super) fn policy_with(safety: &Safety) -> Policy {
+    Policy::new(["10.244.0.0/16", "fd00:10::/56"], None, safety).unwrap()
+}
+
 pub(super) fn policy() -> Policy {
-    let safety = Safety { all_next_hops_are_ports: true, ..Safety::default() };
-    Policy::new(["10.244.0.0/16", "fd00:10::/56"], None, &safety).unwrap()
+    policy_with(&safety())
 }
 
 /// A router on `nodes` (10.0.0.0/24, fd00:1::/64) with the address .1, and on `theirs` (10.9.0.0/24).

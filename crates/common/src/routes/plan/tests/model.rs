@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::env::{policy, snapshot};
+use super::env::{policy_with, safety, snapshot};
+use crate::api::period::Period;
+use crate::api::routegc::Safety;
 use crate::routes::plan::confirm::record_removal;
 use crate::routes::plan::{History, plan};
 use crate::routes::policy::Policy;
@@ -51,7 +53,7 @@ enum Cut {
 
 fn policy_of_the_model() -> Policy {
     // One step of the clock makes a candidate old enough.
-    Policy { min_age: STEP.unsigned_abs(), ..policy() }
+    policy_with(&Safety { min_age: Period::seconds(STEP.unsigned_abs().as_secs()), ..safety() })
 }
 
 fn see(env: &State) -> Snapshot {

@@ -1,9 +1,11 @@
 use jiff::SignedDuration;
 
-use super::env::{at, classes, holder, ip, policy, removed, second_reconciliation, snapshot};
+use super::env::{
+    at, classes, holder, ip, policy, policy_with, removed, safety, second_reconciliation, snapshot,
+};
+use crate::api::routegc::Safety;
 use crate::routes::plan::confirm::record_removal;
 use crate::routes::plan::{ClassifiedRoute, History, RouteClass, plan};
-use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::{RouteLimit, Snapshot};
 
@@ -33,7 +35,7 @@ fn a_next_hop_with_a_port_of_any_owner_is_valid() {
 fn a_next_hop_without_a_port_is_unknown_where_it_may_be_a_machine_outside_of_openstack() {
     let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12")];
     let env = snapshot(&routes).port("left", Some("gone"), "10.0.0.12");
-    let careful = Policy { all_next_hops_are_ports: false, ..policy() };
+    let careful = policy_with(&Safety::default());
     let classes_of = |env: &Snapshot| {
         let decision = plan(&careful, env, &History::default(), None, at(0));
         let is_orphan = |one: &ClassifiedRoute| matches!(one.class, RouteClass::Orphan(_));
@@ -149,7 +151,7 @@ fn ports_without_port_security_cover_their_network() {
     );
     assert_eq!(classes(&open("theirs", "s1")), ["valid", "NoPort", "NoPort"], "of another network");
     assert_eq!(classes(&open("nodes", "gone")), ["valid", "NoPort", "NoPort"], "its server is gone");
-    let ignoring = Policy { ignore_open_ports: true, ..policy() };
+    let ignoring = policy_with(&Safety { ignore_open_ports: true, ..safety() });
     assert_eq!(second_reconciliation(&ignoring, &env, None).removals.len(), 2);
 }
 
@@ -369,7 +371,7 @@ fn at_most_a_thousand_orphaned_routes_are_tracked_at_a_time() {
     let routes: Vec<(String, String)> =
         (0..1500).map(|n| (format!("10.244.{}.{}/32", n / 256, n % 256), "10.0.0.99".to_owned())).collect();
     let texts: Vec<(&str, &str)> = routes.iter().map(|(one, two)| (one.as_str(), two.as_str())).collect();
-    let policy = Policy { max_removals: 2000, max_percent: 100, ..policy() };
+    let policy = policy_with(&Safety { max_removals: 2000, max_percent: 100, ..safety() });
     let decision = second_reconciliation(&policy, &snapshot(&texts), None);
     assert_eq!((decision.removals.len(), decision.counts.orphan), (1000, 1500));
 }
