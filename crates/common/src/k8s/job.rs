@@ -24,22 +24,9 @@ pub struct Job {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobStatus {
-    /// Pods that are pending or running.
-    #[serde(deserialize_with = "or_default")]
-    pub active: i32,
-    /// Pods that ended well.
-    #[serde(deserialize_with = "or_default")]
-    pub succeeded: i32,
-    /// Pods that ended badly.
-    #[serde(deserialize_with = "or_default")]
-    pub failed: i32,
     /// `Complete`, `Failed`, `Suspended`, `FailureTarget`, ...
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,
-    /// When the Job controller first saw it.
-    pub start_time: Option<Timestamp>,
-    /// When it succeeded; a failed Job has none.
-    pub completion_time: Option<Timestamp>,
 }
 
 /// One condition.
@@ -137,16 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn times_and_reasons_are_kept() {
+    fn the_reason_and_the_time_of_a_condition_are_kept() {
         let job = job(serde_json::json!({
-            "failed": 3, "startTime": "2026-11-21T12:00:00Z",
             "conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "m",
                 "lastProbeTime": "2026-11-21T12:01:00Z", "lastTransitionTime": "2026-11-21T12:01:00Z"}],
         }));
-        assert_eq!(job.status.failed, 3);
-        assert_eq!(job.status.start_time, Some("2026-11-21T12:00:00Z".parse().unwrap()));
-        assert_eq!(job.status.completion_time, None);
-        assert_eq!(job.status.conditions[0].reason, "BackoffLimitExceeded");
+        let condition = &job.status.conditions[0];
+        assert_eq!(condition.reason, "BackoffLimitExceeded");
+        assert_eq!(condition.last_transition_time, Some("2026-11-21T12:01:00Z".parse().unwrap()));
         assert_eq!(Job::url_path(&(), Some("natgw")), "/apis/batch/v1/namespaces/natgw/jobs");
     }
 }
