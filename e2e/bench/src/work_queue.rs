@@ -25,7 +25,8 @@ pub(crate) fn measure() -> Result<String> {
         let mut queue = WorkQueue::new(RateLimiter { per_second: f64::INFINITY, ..RateLimiter::default() });
         keys.iter().for_each(|key| queue.add(key.clone(), now));
         while let Some((key, _)) = queue.get(now) {
-            queue.add_rate_limited(key.clone(), now);
+            let delay = queue.backoff(key.clone(), now);
+            queue.requeue_after(key.clone(), delay, now);
             queue.done(&key, now);
         }
         let failed = began.elapsed();

@@ -9,8 +9,8 @@
 //!
 //! One thing differs from client-go. There, the delay of a requeue stays even if the key is reconciled earlier for
 //! another reason, so an outdated one may cut short a longer delay that was set later, such as a Retry-After. Here a
-//! requeue ([`requeue_after`](WorkQueue::requeue_after), [`add_rate_limited`](WorkQueue::add_rate_limited)) is
-//! dropped when the next processing of the key begins, since that one sets a new delay. `add_after` is as in client-go.
+//! requeue ([`requeue_after`](WorkQueue::requeue_after)) is dropped when the next processing of the key begins, since that one sets a
+//! new delay. `add_after` is as in client-go.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -161,16 +161,8 @@ impl<K: Clone + Ord + Hash> WorkQueue<K> {
         self.set(key, Timer::Requeued, Some(now + delay));
     }
 
-    /// Processing the key failed: [`requeue_after`](Self::requeue_after) the delay of [`backoff`](Self::backoff), which is
-    /// returned.
-    pub fn add_rate_limited(&mut self, key: K, now: Instant) -> Duration {
-        let delay = self.backoff(key.clone(), now);
-        self.requeue_after(key, delay, now);
-        delay
-    }
-
     /// Counts a failure of the key. Returns the delay that follows from its failures in a row and from the limit that all
-    /// keys share.
+    /// keys share, for [`requeue_after`](Self::requeue_after).
     pub fn backoff(&mut self, key: K, now: Instant) -> Duration {
         let entry = self.entries.entry(key).or_default();
         entry.failures = entry.failures.saturating_add(1);

@@ -116,8 +116,9 @@ impl Model {
                         self.owed.requeued.insert(key, now + SECOND * u32::from(seconds));
                     }
                     Op::Fail(_) => {
-                        let delay = self.queue.add_rate_limited(key, now);
+                        let delay = self.queue.backoff(key, now);
                         assert!(delay >= SECOND, "{delay:?}");
+                        self.queue.requeue_after(key, delay, now);
                         self.owed.requeued.insert(key, now + delay);
                     }
                     _ => self.queue.forget(&key),
@@ -216,16 +217,16 @@ fn a_key_that_fails_waits_twice_as_long_each_time_up_to_its_limit() {
     assert_eq!(delays, [5, 10, 20, 40, 80, 160]);
     assert_eq!(backoff.delay(u32::MAX), backoff.max);
     let (mut queue, now) = (WorkQueue::new(RateLimiter::default()), Instant::now());
-    let first = queue.add_rate_limited("a", now);
-    assert_eq!(queue.add_rate_limited("a", now), 2 * first);
+    let first = queue.backoff("a", now);
+    assert_eq!(queue.backoff("a", now), 2 * first);
     queue.forget(&"a");
-    assert_eq!(queue.add_rate_limited("a", now), first, "a success forgets the failures");
+    assert_eq!(queue.backoff("a", now), first, "a success forgets the failures");
 }
 
 #[test]
 fn keys_that_fail_together_come_back_at_the_rate_of_the_bucket() {
     let (mut queue, now) = (WorkQueue::new(RateLimiter::default()), Instant::now());
-    let delays: Vec<Duration> = (0..200).map(|key| queue.add_rate_limited(key, now)).collect();
+    let delays: Vec<Duration> = (0..200).map(|key| queue.backoff(key, now)).collect();
     assert_eq!(delays.iter().filter(|delay| **delay == Duration::from_millis(5)).count(), 100, "the burst");
     assert_eq!(delays.last(), Some(&(10 * SECOND)), "then ten a second");
 }
