@@ -30,8 +30,7 @@ use crate::{
     leader::{self, Ended, Leadership},
     metrics::{Metrics, Reconciliation},
     readiness::Readiness,
-    server,
-    shutdown::Shutdown,
+    server, shutdown,
     telemetry::Telemetry,
 };
 
@@ -148,10 +147,10 @@ where
     Fut: Future<Output = anyhow::Result<()>>,
 {
     process(program, &args.log.clone(), async |telemetry| {
-        let shutdown = Shutdown::on_signals().context("signal handlers")?;
+        let shutdown = shutdown::on_signals().context("signal handlers")?;
         let metrics = Metrics::new(program.name).context("metrics")?;
         let connect = cluster::connect(&args.client, &program, &metrics);
-        let Some(connected) = shutdown.token().run_until_cancelled(connect).await else { return Ok(()) };
+        let Some(connected) = shutdown.run_until_cancelled(connect).await else { return Ok(()) };
         let Clients { client, lease, default_namespace } = connected?;
         let namespace = args.client.own_namespace(default_namespace);
 
@@ -159,7 +158,7 @@ where
         let (leadership, election) = elect(&args.leader, &program, &namespace, lease, &metrics, &release)?;
         let mut runtime = Runtime::new(program, client, namespace, metrics, instance(&program));
         runtime.leadership = leadership;
-        runtime.shutdown = shutdown.token();
+        runtime.shutdown = shutdown.clone();
         let admin = Admin {
             program,
             flags,
@@ -189,15 +188,15 @@ where
     Fut: Future<Output = anyhow::Result<()>>,
 {
     process(program, &args.log, async |_| {
-        let shutdown = Shutdown::on_signals().context("signal handlers")?;
+        let shutdown = shutdown::on_signals().context("signal handlers")?;
         let metrics = Metrics::new(program.name).context("metrics")?;
         let connect = cluster::connect(&args.client, &program, &metrics);
-        let connected = shutdown.token().run_until_cancelled(connect).await;
+        let connected = shutdown.run_until_cancelled(connect).await;
         let Clients { client, default_namespace, .. } =
             connected.context("a signal ended the command before it was connected to the cluster")??;
         let namespace = args.client.own_namespace(default_namespace);
         let mut runtime = Runtime::new(program, client, namespace, metrics, instance(&program));
-        runtime.shutdown = shutdown.token();
+        runtime.shutdown = shutdown.clone();
         let release = CancellationToken::new();
         let election = without_election(&release);
         let process =
@@ -298,7 +297,7 @@ fn elect(
 struct Process {
     /// Ends the election: the lease is released.
     release: CancellationToken,
-    shutdown: Shutdown,
+    shutdown: CancellationToken,
     events: Events,
     /// For the controller, after the first signal.
     timeout: Duration,
@@ -313,7 +312,7 @@ impl Process {
     ) -> anyhow::Result<()> {
         let mut controller = Box::pin(controller);
         let overdue = async {
-            self.shutdown.asked().await;
+            self.shutdown.cancelled().await;
             tokio::time::sleep(self.timeout).await;
         };
         let result = tokio::select! {
@@ -326,7 +325,7 @@ impl Process {
                 })
             }
             result = &mut controller => {
-                self.shutdown.ask();
+                self.shutdown.cancel();
                 self.release.cancel();
                 let (released, ()) = tokio::join!(
                     tokio::time::timeout(RELEASE_TIMEOUT, election),
