@@ -51,8 +51,7 @@ impl Readiness {
     /// Whether there is at least one check and each has succeeded once. Without any check the controller has not yet started.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let checks = lock(&self.checks);
-        !checks.is_empty() && checks.values().all(|state| state.ready)
+        is_ready(&self.report())
     }
 
     /// Every check with its state, by name.
@@ -60,6 +59,12 @@ impl Readiness {
     pub fn report(&self) -> Vec<(String, State)> {
         lock(&self.checks).iter().map(|(name, state)| (name.clone(), state.clone())).collect()
     }
+}
+
+/// The rule of [`Readiness::is_ready`], for a report that is printed too: a check that changes meanwhile must not give a page that
+/// contradicts itself.
+pub(crate) fn is_ready(report: &[(String, State)]) -> bool {
+    !report.is_empty() && report.iter().all(|(_, state)| state.ready)
 }
 
 impl Check {

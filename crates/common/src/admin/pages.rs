@@ -12,7 +12,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::Admin;
-use crate::{metrics::Metrics, readiness::State, server::Caller};
+use crate::{
+    metrics::Metrics,
+    readiness::{State, is_ready},
+    server::Caller,
+};
 
 /// For `/statusz`, as in Kubernetes' own pages.
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
@@ -77,9 +81,7 @@ impl Site {
 
     fn ready(&self, verbose: bool) -> Response {
         let report = self.admin.readiness.report();
-        // Computed from the report that is printed: a check that changes meanwhile must not give a page that contradicts itself.
-        let ready = !report.is_empty() && report.iter().all(|(_, state)| state.ready);
-        checks("readyz", &report, ready, StatusCode::SERVICE_UNAVAILABLE, verbose)
+        checks("readyz", &report, is_ready(&report), StatusCode::SERVICE_UNAVAILABLE, verbose)
     }
 
     fn status(&self, as_json: bool) -> Response {
