@@ -5,26 +5,16 @@ use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
 /// True, False or Unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Status {
     /// It holds.
     True,
     /// It does not hold.
     False,
-    /// It could not be found out.
+    /// It could not be found out. Any word that is not `True` or `False` is read as this one.
+    #[default]
+    #[serde(other)]
     Unknown,
-}
-
-impl Status {
-    /// The word in the API; any word that is not `True` or `False` counts as `Unknown`.
-    #[must_use]
-    pub fn from_word(word: &str) -> Status {
-        match word {
-            "True" => Status::True,
-            "False" => Status::False,
-            _ => Status::Unknown,
-        }
-    }
 }
 
 /// `metav1.Condition`.
@@ -92,11 +82,6 @@ pub fn set(conditions: &mut Vec<Condition>, seen: Seen, now: Timestamp) -> bool 
     }
 }
 
-/// The status of one type among `(type, status)` pairs of any kind's conditions; `None` where the type is absent.
-pub fn status_of<'a>(conditions: impl IntoIterator<Item = (&'a str, &'a str)>, kind: &str) -> Option<Status> {
-    conditions.into_iter().find(|(name, _)| *name == kind).map(|(_, status)| Status::from_word(status))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,10 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_other_kinds_are_read_by_type() {
-        let pairs = [("Ready", "True"), ("DiskPressure", "odd")];
-        assert_eq!(status_of(pairs, "Ready"), Some(Status::True));
-        assert_eq!(status_of(pairs, "DiskPressure"), Some(Status::Unknown));
-        assert_eq!(status_of(pairs, "PIDPressure"), None);
+    fn any_other_word_is_read_as_unknown() {
+        for (word, status) in [
+            ("True", Status::True),
+            ("False", Status::False),
+            ("Unknown", Status::Unknown),
+            ("odd", Status::Unknown),
+        ] {
+            assert_eq!(serde_json::from_value::<Status>(word.into()).unwrap(), status);
+        }
     }
 }

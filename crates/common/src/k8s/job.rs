@@ -6,7 +6,7 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 
 use super::{metadata, or_default};
-use crate::conditions::{self, Status};
+use crate::conditions::Status;
 
 /// `batch/v1/Job`. `metadata` has name, namespace, uid, resourceVersion, labels, annotations and the two timestamps.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,8 +36,8 @@ pub struct Condition {
     /// `Complete`
     #[serde(rename = "type")]
     pub kind: String,
-    /// `True`, `False` or `Unknown`
-    pub status: String,
+    /// Whether it holds.
+    pub status: Status,
     /// `BackoffLimitExceeded`, `DeadlineExceeded`, ...
     #[serde(deserialize_with = "or_default")]
     pub reason: String,
@@ -63,9 +63,8 @@ impl Job {
     /// How far it is, by its conditions: counts move before the Job controller has decided.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let holds = |kind| {
-            let pairs = self.status.conditions.iter().map(|one| (one.kind.as_str(), one.status.as_str()));
-            conditions::status_of(pairs, kind) == Some(Status::True)
+        let holds = |kind: &str| {
+            self.status.conditions.iter().any(|one| one.kind == kind && one.status == Status::True)
         };
         if holds("Complete") {
             Outcome::Succeeded

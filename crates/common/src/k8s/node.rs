@@ -5,7 +5,7 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{metadata, or_default};
-use crate::conditions::{self, Status};
+use crate::conditions::Status;
 
 /// `v1/Node`. `metadata` has name, uid, resourceVersion, labels, annotations and the two timestamps; nothing else.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,8 +56,8 @@ pub struct Condition {
     /// `Ready`
     #[serde(rename = "type")]
     pub kind: String,
-    /// `True`, `False` or `Unknown`
-    pub status: String,
+    /// Whether it holds.
+    pub status: Status,
 }
 
 /// The read part of `status.nodeInfo`.
@@ -81,8 +81,8 @@ impl Node {
     /// Whether its kubelet says that it is Ready; `Unknown` also where the condition is missing.
     #[must_use]
     pub fn ready(&self) -> Status {
-        let pairs = self.status.conditions.iter().map(|one| (one.kind.as_str(), one.status.as_str()));
-        conditions::status_of(pairs, "Ready").unwrap_or(Status::Unknown)
+        let ready = self.status.conditions.iter().find(|condition| condition.kind == "Ready");
+        ready.map_or(Status::Unknown, |condition| condition.status)
     }
 
     /// One annotation.
