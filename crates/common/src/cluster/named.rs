@@ -3,7 +3,7 @@
 use std::{ffi::OsString, fmt, marker::PhantomData};
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource, value_parser};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 
 use crate::{
     args::{ClientArgs, KubeconfigSecret, Program},
@@ -137,22 +137,13 @@ impl<N: ClusterName> FromArgMatches for ClusterArgs<N> {
 pub struct Cluster<N> {
     /// For all calls. It has no lease client: the lease is in the first cluster.
     pub client: Client,
-    /// The context's namespace; that of the Pod with the Pod's service account.
-    pub default_namespace: String,
-    metrics: Metrics,
     readiness: Readiness,
     name: PhantomData<fn() -> N>,
 }
 
 impl<N> Clone for Cluster<N> {
     fn clone(&self) -> Self {
-        Cluster {
-            client: self.client.clone(),
-            default_namespace: self.default_namespace.clone(),
-            metrics: self.metrics.clone(),
-            readiness: self.readiness.clone(),
-            name: PhantomData,
-        }
+        Cluster { client: self.client.clone(), readiness: self.readiness.clone(), name: PhantomData }
     }
 }
 
@@ -187,21 +178,10 @@ impl<N: ClusterName> Cluster<N> {
         let server = super::server(&config);
         tracing::info!(server, namespace = config.default_namespace, "Kubernetes API of {}", N::NAME);
         let client = factory.client(&config, &connections, client.rate, Some(super::RETRIES))?;
-        Ok(Cluster {
-            client,
-            default_namespace: config.default_namespace,
-            metrics: metrics.clone(),
-            readiness: readiness.clone(),
-            name: PhantomData,
-        })
+        Ok(Cluster { client, readiness: readiness.clone(), name: PhantomData })
     }
 
-    /// A cache of this cluster: its readiness check is `<name>/<plural>`, and its metrics have the label `api="<name>"`.
-    pub fn cache<K: cache::Cacheable>(&self, api: Api<K>) -> cache::Builder<K> {
-        self.attach(cache::Builder::new(api, &(), &self.metrics))
-    }
-
-    /// The same for a cache of another kind: of metadata, or of a type that is known at run time.
+    /// Makes the cache one of this cluster: its readiness check is `<name>/<plural>`, and its metrics have the label `api="<name>"`.
     pub fn attach<K>(&self, cache: cache::Builder<K>) -> cache::Builder<K>
     where
         K: Resource + Clone + Send + Sync + 'static,

@@ -398,7 +398,8 @@ mod further {
 
         let of_main =
             cache::Builder::new(Api::<ConfigMap>::all(main), &(), &metrics).readiness(&readiness).start();
-        let of_edge = edge.cache(Api::<ConfigMap>::all(edge.client.clone())).start();
+        let of_edge = cache::Builder::new(Api::<ConfigMap>::all(edge.client.clone()), &(), &metrics);
+        let of_edge = edge.attach(of_edge).start();
         let synced = async { tokio::join!(of_main.synced(), of_edge.synced()) };
         tokio::time::timeout(Duration::from_secs(300), synced).await.unwrap();
         for (cache, name) in [(&of_main, "of-main"), (&of_edge, "of-edge")] {
