@@ -3,12 +3,6 @@
 /// Every label, annotation, finalizer, API group and field manager of ours ends in this.
 pub const DOMAIN: &str = "perimeter.dev";
 
-/// `<controller>.perimeter.dev/<word>`: a label, annotation or finalizer of one controller.
-#[must_use]
-pub fn scoped(controller: &str, word: &str) -> String {
-    format!("{controller}.{DOMAIN}/{word}")
-}
-
 /// `<controller>.perimeter.dev`: the field manager of server-side apply, and the reporting controller of Events.
 #[must_use]
 pub fn field_manager(controller: &str) -> String {
@@ -23,8 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_carry_the_controller_and_the_domain() {
-        assert_eq!(scoped("natgw", "ip"), "natgw.perimeter.dev/ip");
+    fn a_field_manager_has_the_controller_and_the_domain() {
         assert_eq!(field_manager("natgw"), "natgw.perimeter.dev");
     }
 }
