@@ -22,7 +22,7 @@ impl Service {
     pub(super) const ALL: [Service; 4] =
         [Service::Network, Service::Compute, Service::BlockStorage, Service::LoadBalancer];
 
-    /// The types under which a catalogue may list it, the one to be preferred first (OpenStack's service types authority).
+    /// The types under which a catalogue may list it, the official one first (OpenStack's service types authority).
     #[must_use]
     pub fn types(self) -> &'static [&'static str] {
         match self {
@@ -37,13 +37,7 @@ impl Service {
     /// The official type: the metric label, and the name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Service::Network => "network",
-            Service::Compute => "compute",
-            Service::BlockStorage => "block-storage",
-            Service::LoadBalancer => "load-balancer",
-            Service::Identity => "identity",
-        }
+        self.types().first().copied().unwrap_or_default()
     }
 
     /// The base URL of the API, from a URL of the catalogue with or without a version. Prefixes are kept. None for a version that is not
