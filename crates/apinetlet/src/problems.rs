@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use common::events::Events;
-use common::metrics::{Metrics, registered};
+use common::metrics::{Metrics, register};
 use common::plan::{self, Reason as _};
 use prometheus::{IntGaugeVec, Opts};
 
@@ -26,8 +26,8 @@ impl ProblemsMetric {
     /// The name is registered already.
     pub fn new(metrics: &Metrics) -> Result<ProblemsMetric, prometheus::Error> {
         let help = "Source objects that cannot be mapped at present, by kind and reason of the Event";
-        let gauge = IntGaugeVec::new(Opts::new("apinetlet_problems", help), &["kind", "reason"]);
-        registered(metrics.registry(), gauge).map(ProblemsMetric)
+        let gauge = IntGaugeVec::new(Opts::new("apinetlet_problems", help), &["kind", "reason"])?;
+        register(metrics.registry(), gauge).map(ProblemsMetric)
     }
 
     /// Of one source object, without a problem at first.

@@ -70,19 +70,6 @@ pub enum ActionResult {
     Failed,
 }
 
-/// Registers a metric, and returns it.
-///
-/// # Errors
-/// Its name is registered already, or it could not be made.
-pub fn registered<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: Result<C, prometheus::Error>,
-) -> Result<C, prometheus::Error> {
-    let metric = metric?;
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
-}
-
 impl Metrics {
     /// Registers everything below, the build information and, on Linux, the process itself.
     ///
@@ -91,14 +78,14 @@ impl Metrics {
     pub fn new(controller: &'static str) -> Result<Metrics, prometheus::Error> {
         let registry = Registry::new();
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            registered(&registry, IntCounterVec::new(Opts::new(name, help), labels))
+            register(&registry, IntCounterVec::new(Opts::new(name, help), labels)?)
         };
         let histogram = |name: &str, help: &str, labels: &[&str], buckets: &[f64]| {
             let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-            registered(&registry, HistogramVec::new(options, labels))
+            register(&registry, HistogramVec::new(options, labels)?)
         };
         let gauge = |name: &str, help: &str, labels: &[&str]| {
-            registered(&registry, IntGaugeVec::new(Opts::new(name, help), labels))
+            register(&registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
         };
         let metrics = Metrics {
             controller,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use common::metrics::{Metrics as Common, registered};
+use common::metrics::{Metrics as Common, register};
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use crate::apply::Applied;
@@ -38,12 +38,12 @@ impl Metrics {
     /// A name that is registered already.
     pub fn new(common: Common) -> Result<Self, prometheus::Error> {
         let registry = common.registry();
-        let gauge = |name: &str, help: &str| registered(registry, IntGauge::new(name, help));
+        let gauge = |name: &str, help: &str| register(registry, IntGauge::new(name, help)?);
         let gauges = |name: &str, help: &str, label: &str| {
-            registered(registry, IntGaugeVec::new(Opts::new(name, help), &[label]))
+            register(registry, IntGaugeVec::new(Opts::new(name, help), &[label])?)
         };
         let counters = |name: &str, help: &str, labels: &[&str]| {
-            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+            register(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
         };
         let nodes = gauges(
             "natgw_nodes",
@@ -55,8 +55,10 @@ impl Metrics {
         for state in NODE_STATES {
             nodes.with_label_values(&[state]);
         }
-        let switches =
-            IntCounter::new("natgw_route_switches_total", "Times that the default route was added or moved.");
+        let switches = IntCounter::new(
+            "natgw_route_switches_total",
+            "Times that the default route was added or moved.",
+        )?;
         let switch_seconds = HistogramOpts::new(
             "natgw_route_switch_duration_seconds",
             "From the decision to move the default route until the cloud's last action was done.",
@@ -99,8 +101,8 @@ impl Metrics {
                 "natgw_problems",
                 "Things that a person should look at; their text is in Events and /statusz.",
             )?,
-            switches: registered(registry, switches)?,
-            switch_seconds: registered(registry, Histogram::with_opts(switch_seconds))?,
+            switches: register(registry, switches)?,
+            switch_seconds: register(registry, Histogram::with_opts(switch_seconds)?)?,
             job_failures,
             common,
         })

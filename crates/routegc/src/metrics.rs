@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use common::api::routegc::{Counts, Quota};
-use common::metrics::{Metrics as Common, registered};
+use common::metrics::{Metrics as Common, register};
 use jiff::Timestamp;
 use prometheus::core::Collector as _;
 use prometheus::{GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
@@ -49,16 +49,16 @@ impl Metrics {
     pub fn new(common: Common) -> Result<Self, prometheus::Error> {
         let registry = common.registry();
         let gauges = |name: &str, help: &str, labels: &[&str]| {
-            registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+            register(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
         };
         let counters = |name: &str, help: &str, labels: &[&str]| {
-            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+            register(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
         };
         let success = Opts::new(
             "routegc_last_success_timestamp_seconds",
             "When a reconciliation of the router last succeeded.",
         );
-        let policies = IntGauge::new("routegc_policies", "Policies that are served.");
+        let policies = IntGauge::new("routegc_policies", "Policies that are served.")?;
         Ok(Metrics {
             routes: gauges(
                 "routegc_routes",
@@ -85,8 +85,8 @@ impl Metrics {
                 "Reconciliations in which a guard prevented removals: threshold, partial inventory, or a router that keeps changing.",
                 &["namespace", "name", "router", "reason"],
             )?,
-            success: registered(registry, GaugeVec::new(success, &["namespace", "name", "router"]))?,
-            policies: registered(registry, policies)?,
+            success: register(registry, GaugeVec::new(success, &["namespace", "name", "router"])?)?,
+            policies: register(registry, policies)?,
             common,
         })
     }
