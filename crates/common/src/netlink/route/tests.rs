@@ -82,6 +82,9 @@ fn a_deleted_route_is_added_again_unchanged() {
         for line in [
             "link set lo up",
             "link add eth0 type veth peer name eth1",
+            // The kernel would add a route for a link-local address some time later.
+            "link set eth0 addrgenmode none",
+            "link set eth1 addrgenmode none",
             "link set eth0 up",
             "link set eth1 up",
             "addr add 10.1.0.2/24 dev eth0",
@@ -149,6 +152,9 @@ fn a_replaced_default_route_is_restored() {
     isolated(|| {
         for line in [
             "link add eth0 type veth peer name eth1",
+            // The kernel would add a route for a link-local address some time later.
+            "link set eth0 addrgenmode none",
+            "link set eth1 addrgenmode none",
             "link set eth0 up",
             "link set eth1 up",
             "addr add 10.1.0.2/24 dev eth0",
