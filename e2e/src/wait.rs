@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use tokio::time::{Instant, sleep};
 
 /// Limit of each wait: far longer than anything takes on a busy machine. Octavia's worker makes two load balancers at a time, and on a
@@ -20,7 +20,7 @@ const SLOW_POLL: Duration = Duration::from_secs(1);
 /// # Errors
 /// There is none within [`TIMEOUT`]; or what the poll failed with.
 pub async fn until<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
-    until_each(POLL, what, poll).await
+    until_each(POLL, OnError::End, what, poll).await
 }
 
 /// As [`until`], with a poll a second.
@@ -28,7 +28,7 @@ pub async fn until<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> 
 /// # Errors
 /// As [`until`].
 pub async fn until_slow<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
-    until_each(SLOW_POLL, what, poll).await
+    until_each(SLOW_POLL, OnError::End, what, poll).await
 }
 
 /// As [`until`], but an error does not end it: the last one is the cause of the failure.
@@ -36,11 +36,27 @@ pub async fn until_slow<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>
 /// # Errors
 /// There is no result within [`TIMEOUT`].
 pub async fn until_ok<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+    until_each(POLL, OnError::Retry, what, poll).await
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnError {
+    End,
+    Retry,
+}
+
+async fn until_each<T>(
+    interval: Duration,
+    on_error: OnError,
+    what: &str,
+    poll: impl AsyncFn() -> Result<Option<T>>,
+) -> Result<T> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let cause = match poll().await {
             Ok(Some(found)) => return Ok(found),
             Ok(None) => None,
+            Err(error) if on_error == OnError::End => return Err(error),
             Err(error) => Some(error),
         };
         if Instant::now() >= deadline {
@@ -49,23 +65,6 @@ pub async fn until_ok<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) 
                 Some(cause) => cause.context(late),
                 None => anyhow!(late),
             });
-        }
-        sleep(POLL).await;
-    }
-}
-
-async fn until_each<T>(
-    interval: Duration,
-    what: &str,
-    poll: impl AsyncFn() -> Result<Option<T>>,
-) -> Result<T> {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = poll().await? {
-            return Ok(found);
-        }
-        if Instant::now() >= deadline {
-            bail!("still waiting for {what} after {TIMEOUT:?}");
         }
         sleep(interval).await;
     }
