@@ -45,6 +45,7 @@ use crate::{
     backoff::Backoff,
     cache::{Cache, Change},
     cluster::error_chain,
+    metrics::register,
     runtime::Runtime,
 };
 
@@ -458,9 +459,7 @@ impl WorkQueueMetrics {
     ) -> Result<Self, prometheus::Error> {
         let histogram = |family: &str, help: &str| {
             let options = HistogramOpts::new(family, help).buckets(QUEUE_SECONDS.to_vec());
-            let histogram = Histogram::with_opts(options.const_label("name", name))?;
-            registry.register(Box::new(histogram.clone()))?;
-            Ok::<_, prometheus::Error>(histogram)
+            register(registry, Histogram::with_opts(options.const_label("name", name))?)
         };
         let options = |family: &str, help: &str| Opts::new(family, help).const_label("name", name);
         let counter = |family, help| Counter::with_opts(options(family, help));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use common::api::deorbit::{DeorbitStatus, Kind, Phase, Trigger};
 use common::conditions::Condition;
-use common::metrics::Metrics as Common;
+use common::metrics::{Metrics as Common, register};
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use crate::error::Error;
@@ -47,16 +47,12 @@ impl Metrics {
     pub fn new(common: Common) -> Result<Self, prometheus::Error> {
         let registry = common.registry();
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok::<_, prometheus::Error>(counter)
+            register(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
         };
         // Each has the labels of its Deorbit, and these.
         let gauge = |name: &str, help: &str, labels: &[&str]| {
             let labels = [&["namespace", "name"][..], labels].concat();
-            let gauge = IntGaugeVec::new(Opts::new(name, help), &labels)?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok::<_, prometheus::Error>(gauge)
+            register(registry, IntGaugeVec::new(Opts::new(name, help), &labels)?)
         };
         let runs = counter(
             "deorbiter_runs_total",
@@ -73,7 +69,6 @@ impl Metrics {
                 .buckets(vec![0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0]),
             &["method"],
         )?;
-        registry.register(Box::new(seconds.clone()))?;
         Ok(Metrics {
             runs,
             phase: gauge("deorbiter_phase", "1 for the phase that a Deorbit is in", &["phase"])?,
@@ -104,7 +99,7 @@ impl Metrics {
                 "Actions that failed, by action and error",
                 &["method", "reason"],
             )?,
-            seconds,
+            seconds: register(registry, seconds)?,
             common,
         })
     }

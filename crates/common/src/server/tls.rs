@@ -15,7 +15,7 @@ use rustls::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, register};
 
 /// How often the files are read. A kubelet takes up to a minute to update a mounted Secret, and a renewed certificate overlaps
 /// with the previous one by days.
@@ -197,8 +197,7 @@ impl Followed {
         let problem = IntGauge::with_opts(
             Opts::new("perimeter_server_tls_problem", help).const_label("server", server),
         )?;
-        metrics.registry().register(Box::new(problem.clone()))?;
-        Ok(Followed { tls, server, problem })
+        Ok(Followed { tls, server, problem: register(metrics.registry(), problem)? })
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use common::metrics::register;
 use prometheus::{IntGaugeVec, Opts, Registry};
 
 use super::plan::{Readiness, Standing};
@@ -22,9 +23,7 @@ impl Metrics {
     /// A name that is registered already.
     pub fn new(registry: &Registry) -> Result<Metrics, prometheus::Error> {
         let gauge = |name: &str, help: &str| {
-            let gauge = IntGaugeVec::new(Opts::new(name, help), &["binding"])?;
-            registry.register(Box::new(gauge.clone()))?;
-            Ok::<_, prometheus::Error>(gauge)
+            register(registry, IntGaugeVec::new(Opts::new(name, help), &["binding"])?)
         };
         Ok(Metrics {
             ready: gauge("deorbiter_binding_ready", "1 if a DeorbitBinding is in force, else 0.")?,

@@ -2,6 +2,7 @@
 
 use common::api::deorbit;
 use common::api::deorbit_binding::DeorbitTemplate;
+use common::metrics::register;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::core::Status;
@@ -54,14 +55,16 @@ impl Handler {
         template: Template,
         registry: &Registry,
     ) -> Result<Handler, prometheus::Error> {
-        let responses = IntCounterVec::new(
-            Opts::new(
-                "deorbiter_hook_responses_total",
-                "Answers to Cluster API's BeforeClusterDelete: wait, go_on, refused.",
-            ),
-            &["response"],
+        let responses = register(
+            registry,
+            IntCounterVec::new(
+                Opts::new(
+                    "deorbiter_hook_responses_total",
+                    "Answers to Cluster API's BeforeClusterDelete: wait, go_on, refused.",
+                ),
+                &["response"],
+            )?,
         )?;
-        registry.register(Box::new(responses.clone()))?;
         for response in ["wait", "go_on", "refused"] {
             responses.with_label_values(&[response]);
         }
