@@ -43,11 +43,17 @@ pub(super) fn family(address: IpAddr) -> i32 {
 }
 
 /// The bytes of an address, in network order.
-pub(super) fn write(message: &mut Message, kind: u16, address: IpAddr) {
+#[must_use]
+pub fn octets(address: IpAddr) -> Vec<u8> {
     match address {
-        IpAddr::V4(address) => message.attribute(kind, &address.octets()),
-        IpAddr::V6(address) => message.attribute(kind, &address.octets()),
-    };
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// Adds an attribute of an address.
+pub(super) fn write(message: &mut Message, kind: u16, address: IpAddr) {
+    message.attribute(kind, &octets(address));
 }
 
 /// An address of 4 or 16 bytes.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::address::{self, family, number};
+use super::address::{self, family, number, octets};
 use super::message::{
     Attribute, FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, FLAG_REPLACE, Malformed, Message, NESTED,
     attributes, split,
@@ -265,13 +265,9 @@ impl Route {
                 address::write(message, GATEWAY, gateway);
             }
             Some(gateway) => {
-                let octets = match gateway {
-                    IpAddr::V4(address) => address.octets().to_vec(),
-                    IpAddr::V6(address) => address.octets().to_vec(),
-                };
                 // struct rtvia: the family, and the address.
                 let family = u16::from(number(family(gateway))).to_ne_bytes();
-                message.attribute(VIA, &[family.as_slice(), &octets].concat());
+                message.attribute(VIA, &[family.as_slice(), &octets(gateway)].concat());
             }
             None => {}
         }

@@ -4,7 +4,7 @@
 //! There is no connection tracking in this hook, so packets of the kernel's own IP stack, which have been filtered, are accepted: they have a
 //! route. A packet's mark would not do, because CAP_NET_RAW allows to set it.
 
-use common::netlink::nftables::rule::inet::octets;
+use common::netlink::address::octets;
 use common::netlink::nftables::{Chain, ChainType, Family, Hook, Rule, Set, interval};
 
 use super::Firewall;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::{R, Rule, STATE_NEW};
+use crate::netlink::address::octets;
 use crate::netlink::nftables::Family;
 use crate::netlink::nftables::expression::{Comparison, Expression, Header, Meta, Nat, Register, Reject};
 
@@ -118,15 +119,6 @@ impl Rule {
     #[must_use]
     pub fn reset(self) -> Self {
         self.l4proto(TCP).reject(Reject::Reset)
-    }
-}
-
-/// The bytes of an address in a packet.
-#[must_use]
-pub fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
     }
 }
 
