@@ -81,7 +81,7 @@ fn chained(context: &Context<'_>, pod: &Pod) -> bool {
         return false;
     }
     let ours = pod.attachments.contains_key(name) || pod.tables.contains(name);
-    context.network.was_made_before(name) || (!ours && pod.links.iter().any(|link| link.name == *name))
+    context.network.was_made_before(name) || (!ours && pod.link_named(name).is_some())
 }
 
 struct AddCall<'a> {
@@ -129,7 +129,7 @@ impl<'a> AddCall<'a> {
 
     /// The pod, after the leftovers of an interrupted ADD of this interface are removed.
     fn remove_leftovers(&mut self, pod: Pod) -> Result<Pod, Error> {
-        let there = pod.links.iter().any(|link| link.name == self.interface);
+        let there = pod.link_named(&self.interface).is_some();
         let journal =
             self.namespaces.journals.iter().find(|journal| journal.owner.interface == self.interface);
         let interrupted =

@@ -35,7 +35,7 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     };
     let listed: Vec<&Interface> = previous.filter(|listed| listed.name == interface).collect();
     let mut found = differences(&as_listed(context, made.desired, &listed), undo, &pod);
-    if let Some(link) = pod.links.iter().find(|link| link.name == interface) {
+    if let Some(link) = pod.link_named(&interface) {
         found.extend(listed.iter().flat_map(|listed| compared(listed, link)));
     }
     if made.firewall.starts_with(fingerprint::VERSION) {

@@ -77,8 +77,9 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
     let mut recorded: BTreeMap<_, _> =
         elastic_ips.into_iter().map(|record| (key(&record.owner), (record.owner, true))).collect();
     for Attachment { owner, .. } in attachments {
-        let has_elastic_ip = recorded.contains_key(&key(&owner));
-        recorded.insert(key(&owner), (owner, has_elastic_ip));
+        let key = key(&owner);
+        let has_elastic_ip = recorded.contains_key(&key);
+        recorded.insert(key, (owner, has_elastic_ip));
     }
     recorded
 }
