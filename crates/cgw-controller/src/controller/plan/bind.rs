@@ -77,8 +77,9 @@ fn undone(
     if stands && (carries.is_some() || may_write) {
         return None;
     }
-    let ports = Ports::of(snapshot);
-    if let Some((other, port)) = tenant.filter(|_| stands).and_then(|tenant| ports.conflict(tenant)) {
+    if let Some(tenant) = tenant.filter(|_| stands)
+        && let Some((other, port)) = Ports::of(snapshot).conflict(tenant)
+    {
         return Some(same_port(vip, other, port));
     }
     let joined = carries.filter(|_| may_have_joined);
