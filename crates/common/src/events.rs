@@ -54,8 +54,8 @@ const QUEUE: usize = 1024;
 /// How many Events the recorder keeps at most, to make series of them: about a mebibyte.
 const RECORDED: usize = 512;
 
-/// An action that still fails for the same reason is an Event again after this time: as long as client-go waits for a token of an
-/// object whose burst is used up, and within the six minutes of a series.
+/// An action that still fails for the same reason becomes an Event again after this time. It is the interval at which client-go allows one
+/// more Event of an object that has had too many (its EventSourceObjectSpamFilter), and shorter than the six minutes of a series.
 const REPEAT: Duration = Duration::from_secs(5 * 60);
 
 /// The API's limit of a note, in bytes.

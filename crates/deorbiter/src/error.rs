@@ -103,8 +103,8 @@ impl Error {
         move |cause| Error::Kubernetes { what: what.clone(), cause }
     }
 
-    /// [`Error::Outdated`] for a response that means that the object has changed; anything else as it is. For a JSON patch whose test fails
-    /// the API server responds with 422 and this sentence; for an invalid object with 422 and the reason.
+    /// The error of a patch. It is [`Error::Outdated`] if the object was changed or deleted since it was read: the API server responds with
+    /// 404 or 409 and, if a test of a JSON patch fails, with 422 and this sentence. A 422 with another message refuses an invalid object.
     pub fn of_patch(what: impl fmt::Display, cause: kube::Error) -> Error {
         match &cause {
             kube::Error::Api(status)

@@ -123,7 +123,7 @@ async fn a_deleted_application_credential_is_reported_and_not_taken_for_a_missin
     assert_eq!(site.count(""), site.count(LOGIN), "nothing else was asked");
 }
 
-/// Polls until `done`, for at most ten seconds.
+/// Polls until `done`, with a generous deadline.
 async fn until(mut done: impl AsyncFnMut() -> bool) {
     let waited = async {
         while !done().await {

@@ -95,8 +95,8 @@ impl Finder<'_> {
         self.run.spec.retained_volumes == RetainedVolumes::Delete
     }
 
-    /// Why an object is kept. `id`: of its volume or snapshot, whose metadata may keep it; `is_annotated`: it has an annotation that keeps it,
-    /// or what it is bound to has one; `retain`: its policy is Retain.
+    /// Why an object is kept; none if it is to be deleted. Metadata of the volume or snapshot with this `id` may keep it. `is_annotated`:
+    /// the object, or the one that it is bound to, has the annotation that keeps it. `retain`: its policy is Retain.
     fn kept(&self, object: ObjectKind, id: Option<&str>, is_annotated: bool, retain: bool) -> Option<String> {
         let resources = &self.run.spec.resources;
         let (kind, choice, field, policy) = match object {

@@ -146,7 +146,7 @@ impl Set {
         Self { name: name.into(), key: key.to_vec(), data: None, interval: false }
     }
 
-    /// A set of networks of one family, whose elements are [`super::interval::bounds`].
+    /// A set of networks of one family. [`super::interval::bounds`] makes its elements.
     #[must_use]
     pub fn networks(name: impl Into<String>, ipv6: bool) -> Self {
         let key = if ipv6 { DataType::Ipv6 } else { DataType::Ipv4 };

@@ -1,4 +1,5 @@
-//! Matches and statements for tables of families inet and netdev, whose packets are of IPv4 or of IPv6.
+//! Matches and statements for tables of the families inet and netdev. Their chains see packets of both IPv4 and IPv6, so a rule has to match
+//! the family first.
 
 use std::net::IpAddr;
 
@@ -59,7 +60,7 @@ impl Rule {
         self.compare(payload(Header::Network, 8, 2), Comparison::NotEqual, [0xfe, 0x80])
     }
 
-    /// An ICMPv6 message whose type is in the set `types`, to an address in the set `to`.
+    /// The packet is an ICMPv6 message. Its type is in the set `types`, and its destination is in the set `to`.
     #[must_use]
     pub fn icmpv6_in(self, types: &str, to: &str) -> Self {
         let message =
